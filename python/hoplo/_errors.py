@@ -173,7 +173,7 @@ def _cut(text: str, bytes_max: int, around: str = "") -> str:
     return f"{head}{around} ... {count} characters left out ... {around}{tail}"
 
 
-_OWN_MODULES = frozenset({"hoplo._worker", "hoplo._zygote"})
+_OWN_MODULES = frozenset({"hoplo._worker", "hoplo._worker_process", "hoplo._zygote"})
 
 
 def _pickled(cause: BaseException, bytes_max: int) -> bytes | None:

@@ -275,11 +275,11 @@ def unpacked(session_folder: str, package: Package) -> str:
     lock = -1
     try:
         os.makedirs(home, mode=0o700, exist_ok=True)
-        lock = _locked(f"{folder}.lock", fcntl.LOCK_SH)
+        lock = locked(f"{folder}.lock", fcntl.LOCK_SH)
         if not os.path.isdir(folder):
             # Before it is anybody's turn: who waits for an object here has told the daemon so.
             content = _fetched(package, what)
-            turn = _locked(f"{folder}.turn", fcntl.LOCK_EX)
+            turn = locked(f"{folder}.turn", fcntl.LOCK_EX)
             try:
                 if not os.path.isdir(folder):
                     size = _unpack(content, folder, what)
@@ -298,7 +298,8 @@ def unpacked(session_folder: str, package: Package) -> str:
     return folder
 
 
-def _locked(path: str, manner: int) -> int:
+def locked(path: str, manner: int) -> int:
+    """The descriptor of a lock file, once this process has it."""
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, manner)
@@ -366,7 +367,11 @@ def _write(place: str, mode: int, content: memoryview) -> None:
 
 
 def make_room(home: str, bytes_max: int) -> None:
-    """Removes packages of `home` that no worker uses, those used last at the end, until it fits."""
+    """Removes what lies in `home` and nobody uses, the one used longest ago first, until it fits.
+
+    Each folder has a lock file beside it: who uses the folder shares it, it holds the folder's
+    bytes, and it was changed when the folder was used last.
+    """
     found = []
     for name in os.listdir(home):
         key, dot, ending = name.partition(".")

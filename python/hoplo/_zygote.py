@@ -6,7 +6,9 @@ socket. Each message is a little-endian u32 length and that many bytes of JSON, 
     daemon                                                 zygote
     {"op":"fork","id":1,"env":{},"cwd":"/w",          ->
      "sys_path":[],"argv0":"x.py","python":"3.12",
-     "clustered":true,"runtime_env":null}
+     "clustered":true,"runtime_env":null,
+     "program":{"argv":["python"],"variables":{},
+     "inherits":true}}
       with 3 descriptors: worker socket, stdout, stderr
                                                       <-   {"op":"forked","id":1,"pid":4242}
                                                        or  {"op":"failed","id":1,"error":"..."}
@@ -18,7 +20,9 @@ socket. Each message is a little-endian u32 length and that many bytes of JSON, 
 
 `env` holds variables to set, or with null to unset; `runtime_env` is the object, or the canonical
 JSON text, of `hoplo.runtime_env`, applied on top: one that cannot be made is refused. Folders and
-modules of one that names packages are left to the worker (see `_packages`). `python` is the
+modules of one that names packages are left to the worker (see `_packages`). With a `program`, the
+worker does not stay what was forked: it executes that Python (see `_enter`), and keeps its pid,
+its group and its descriptors. `python` is the
 version of the driver, and workers of another one are refused. In a cluster the driver's folder may
 be on its machine only: then the first worker that misses it says so. A status is an exit code, or
 minus a signal.
@@ -45,7 +49,6 @@ import socket
 import struct
 import sys
 import time
-import types
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
@@ -53,6 +56,7 @@ import cloudpickle  # noqa: F401 - every worker needs it
 
 import hoplo  # noqa: F401 - likewise
 from hoplo import _core, _packages, _texts, _worker
+from hoplo._worker_process import become_worker
 
 _IMPORTED_WHEN_IDLE = ["hoplo._serialization", "hoplo._errors"]
 _LENGTH = struct.Struct("<I")
@@ -285,7 +289,10 @@ class World:
                 raise BadEnvironment(f"runtime_env: py_modules {entry!r} does not exist")
         if working_dir is not None:
             added.insert(0, working_dir)
-        self.sys_path: list[str] = [*added, *map(received, request.get("sys_path", sys.path))]
+        self.added = added
+        self.driver_path: list[str] = [*map(received, request.get("sys_path", sys.path))]
+        self.sys_path: list[str] = [*added, *self.driver_path]
+        self.program: Mapping[str, Any] | None = request.get("program")
         self.argv0: str = request.get("argv0", "")
 
 
@@ -298,89 +305,6 @@ def preload(modules: list[str]) -> None:
             continue
     # Workers' collectors keep their hands off what exists now: forks go on sharing its pages.
     gc.freeze()
-
-
-def become_worker(world: World, worker_fd: int, stdout_fd: int, stderr_fd: int) -> NoReturn:
-    """Runs a worker in this fresh child, and ends the process with its status."""
-    status = 1
-    try:
-        signal.set_wakeup_fd(-1)
-        os.setpgid(0, 0)
-        _core.adopt_orphans()
-        for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_DFL)
-        worker_fd = _arrange_descriptors(worker_fd, stdout_fd, stderr_fd)
-        _arrange_world(world)
-        gc.enable()
-        status = _worker.exit_status(_core.worker_main(worker_fd, world.runtime_env))
-        _run_exit_handlers()
-    except BaseException:
-        import traceback
-
-        traceback.print_exc()
-    finally:
-        for stream in (sys.stdout, sys.stderr):
-            try:
-                stream.flush()
-            except Exception:
-                pass
-        os._exit(status)
-
-
-def _arrange_descriptors(worker_fd: int, stdout_fd: int, stderr_fd: int) -> int:
-    """Leaves 0 to 2 and the worker's socket open, and nothing else; the socket's number."""
-    # Above 2 first: a descriptor could have come in one of the places that are filled below.
-    worker_fd, stdout_fd, stderr_fd = (
-        os.dup(fd) if fd <= 2 else fd for fd in (worker_fd, stdout_fd, stderr_fd)
-    )
-    null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-    for fd, place in ((null, 0), (stdout_fd, 1), (stderr_fd, 2)):
-        os.dup2(fd, place)
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) > 2 and int(name) != worker_fd:
-            try:
-                os.close(int(name))
-            except OSError:
-                pass  # the one that listed the folder
-    os.set_inheritable(worker_fd, False)
-    return worker_fd
-
-
-def _arrange_world(world: World) -> None:
-    import faulthandler
-
-    faulthandler.enable()
-    for name, value in world.env.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
-    if world.folder is not None:
-        try:
-            os.chdir(world.folder)
-        except OSError:
-            pass  # the driver's folder is gone: its program did not need it either
-    if world.warning:
-        sys.stderr.write(world.warning)
-    sys.path[:] = world.sys_path
-    sys.argv[:] = [world.argv0]
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    importlib.invalidate_caches()
-    try:
-        with open("/proc/self/comm", "w") as comm:
-            comm.write("hoplo:worker")
-    except OSError:
-        pass
-    numpy_random = sys.modules.get("numpy.random")
-    if numpy_random is not None:
-        numpy_random.seed()  # the standard library's `random` does this by itself
-
-
-def _run_exit_handlers() -> None:
-    """What the program registered with `atexit`: `os._exit` skips it."""
-    import atexit
-
-    atexit._run_exitfuncs()
 
 
 def main() -> Callable[[], NoReturn]:

@@ -177,7 +177,7 @@ class _Reader(ast.NodeVisitor):
     def _environment(self, fields: ast.Dict) -> None:
         for key in fields.keys:
             if isinstance(key, ast.Constant) and key.value not in _runtime_env._FIELDS:
-                remedy = "install what it names on every node; env_vars and py_modules work"
+                remedy = "pip, uv and py_executable work, or install what it names on every node"
                 self._say(key.lineno, f"runtime_env[{key.value!r}]", NOT_THERE, remedy)
 
 

@@ -271,7 +271,7 @@ class OutOfDiskError(ObjectStoreFullError):
 class RuntimeEnvSetupError(HoploError):
     """The `runtime_env` of the task or actor cannot be made.
 
-    The text says why, for example that its `working_dir` is gone.
+    The text says why, for example that its `working_dir` is gone, or what `pip install` said last.
     """
 
 

@@ -22,9 +22,14 @@ _FIELDS = (
     "working_dir",
     "py_modules",
     "excludes",
+    "pip",
+    "uv",
+    "py_executable",
     "worker_process_setup_hook",
     "config",
 )
+# Which Python a worker runs: one says all of it.
+_PYTHONS = ("pip", "uv", "py_executable")
 SETUP_VARIABLE = "HOPLO_WORKER_SETUP"
 """In which a worker finds what to call first: `name:module.function`, or `pickle:` and base64."""
 _LATER = frozenset(
@@ -35,9 +40,6 @@ _LATER = frozenset(
         "java_jars",
         "mpi",
         "nsight",
-        "pip",
-        "py_executable",
-        "uv",
         "_nsight",
         "rocprof_sys",
     }
@@ -50,9 +52,12 @@ class RuntimeEnv(dict[str, Any]):
     `env_vars` are set in the worker's environment; `working_dir` is the folder it runs in, and is
     importable from; `py_modules` are packages, modules or `.whl`/`.zip` files made importable. A
     node alone uses folders where they are. In a cluster they are packed, without what `excludes`
-    and `.gitignore` leave out, and each node unpacks them once. `worker_process_setup_hook` is a
-    function without arguments, or the name of one such as "module.function", that each worker calls
-    before it does anything else. `config` is taken, and changes nothing.
+    and `.gitignore` leave out, and each node unpacks them once. `pip` and `uv` are requirements
+    that each node installs once, for workers in a virtual environment: a list, the path of a
+    requirements file, or a dict with `packages`. `py_executable` is the Python, or the command,
+    that workers run with. `worker_process_setup_hook` is a function without arguments, or the name
+    of one such as "module.function", that each worker calls before it does anything else. Of
+    `config`, `setup_timeout_seconds` says how long installing may take.
 
     >>> RuntimeEnv(env_vars={"LEVEL": "debug"})
     {'env_vars': {'LEVEL': 'debug'}}
@@ -65,6 +70,9 @@ class RuntimeEnv(dict[str, Any]):
         working_dir: str | os.PathLike[str] | None = None,
         py_modules: list[Any] | None = None,
         excludes: list[str] | None = None,
+        pip: Mapping[str, Any] | list[str] | str | os.PathLike[str] | None = None,
+        uv: Mapping[str, Any] | list[str] | str | os.PathLike[str] | None = None,
+        py_executable: str | os.PathLike[str] | None = None,
         worker_process_setup_hook: Callable[[], object] | str | None = None,
         config: Mapping[str, Any] | None = None,
         **unknown: Any,
@@ -82,8 +90,23 @@ class RuntimeEnv(dict[str, Any]):
             self["excludes"] = _excludes(excludes)
         if worker_process_setup_hook is not None:
             self["worker_process_setup_hook"] = _setup_hook(worker_process_setup_hook)
-        if config is not None:
-            _config(config)
+        seconds = None if config is None else _config(config)
+        self._add_python(pip, uv, py_executable, seconds)
+
+    def _add_python(self, pip: Any, uv: Any, py_executable: Any, seconds: int | None) -> None:
+        from . import _environments
+
+        for field, value in (("pip", pip), ("uv", uv)):
+            made = None if value is None else _environments.installed(field, value)
+            if made is not None:
+                self[field] = made
+        if py_executable is not None:
+            folder = self.get("working_dir")
+            self["py_executable"] = _environments.executable(py_executable, folder)
+        names = [name for name in _environments.FIELDS if name in self]
+        _environments.one_only(names)
+        if names and seconds not in (None, _environments.SETUP_TIMEOUT_SECONDS):
+            self["config"] = {"setup_timeout_seconds": seconds or -1}
 
     def to_json(self) -> str:
         """The same text for the same environment: workers are kept by it. `read` reads it.
@@ -115,7 +138,7 @@ def _each_text(part: Any, change: Callable[[str], str]) -> Any:
         return {change(name): _each_text(value, change) for name, value in part.items()}
     if isinstance(part, list):
         return [_each_text(value, change) for value in part]
-    return change(part)
+    return change(part) if isinstance(part, str) else part
 
 
 def normalized(value: object, what: str = "runtime_env") -> str | None:
@@ -155,6 +178,8 @@ def merged(outer: str | None, inner: str | None) -> str | None:
     env: dict[str, Any] = json.loads(outer)
     own: dict[str, Any] = json.loads(inner)
     variables = {**env.get("env_vars", {}), **own.get("env_vars", {})}
+    if any(name in own for name in _PYTHONS):
+        env = {name: part for name, part in env.items() if name not in (*_PYTHONS, "config")}
     env.update(own)
     if variables:
         env["env_vars"] = variables
@@ -162,10 +187,16 @@ def merged(outer: str | None, inner: str | None) -> str | None:
 
 
 def _unknown_field(name: str) -> Exception:
+    if name == "conda":
+        return ValueError(
+            "runtime_env['conda']: hoplo makes no conda environments: name the packages with "
+            "'pip' or 'uv', or the Python of an environment that is on every node with "
+            "'py_executable'"
+        )
     if name in _LATER:
         return ValueError(
-            f"runtime_env[{name!r}]: package environments come later; "
-            f"env_vars, working_dir and py_modules work now"
+            f"runtime_env[{name!r}] comes later; env_vars, working_dir, py_modules, pip, uv and "
+            f"py_executable work now"
         )
     import difflib
 
@@ -232,12 +263,16 @@ def _setup_hook(value: object) -> str:
     return f"pickle:{base64.b64encode(cloudpickle.dumps(value)).decode()}"
 
 
-def _config(value: object) -> None:
+def _config(value: object) -> int | None:
+    """What it says of how long making the environment may take."""
     if not isinstance(value, Mapping):
         raise TypeError(
             f"runtime_env['config'] must be a dict such as {{'setup_timeout_seconds': 60}}, "
             f"not {type(value).__name__}"
         )
+    from ._environments import setup_timeout
+
+    return setup_timeout(value)
 
 
 def _excludes(value: object) -> list[str]:

@@ -143,10 +143,11 @@ def descriptors(pid: int | str = "self") -> list[str]:
 
 
 def remains() -> list[str]:
-    """Files, but for logs, that nodes of this run have left in their folders."""
+    """Files, but for logs and environments, that nodes of this run have left in their folders."""
     top = os.environ["HOPLO_TMPDIR"]
     files = [os.path.join(at, name) for at, _, names in os.walk(top) for name in names]
-    return [os.path.relpath(f, top) for f in files if not f.endswith((".log", ".out", ".err"))]
+    left = [os.path.relpath(f, top) for f in files if not f.endswith((".log", ".out", ".err"))]
+    return [file for file in left if not file.startswith("environments/")]
 
 
 def assert_nothing_left(timeout: float = 5, but: set[int] | frozenset[int] = frozenset()) -> None:

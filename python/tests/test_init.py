@@ -35,7 +35,7 @@ def square(x):
         ({"object_store_memory": 100}, ValueError, "1048576 or more.*in bytes"),
         ({"namespace": ""}, ValueError, "must not be empty"),
         ({"log_to_driver": "yes"}, TypeError, "True or False"),
-        ({"runtime_env": {"pip": []}}, ValueError, "come later"),
+        ({"runtime_env": {"pip": 3}}, TypeError, "must be a list of requirements"),
         ({"address": 3}, TypeError, "address must be a str"),
         ({"address": "auto", "num_cpus": 2}, ValueError, "leave out num_cpus; .* `hoplo start`"),
         # What works with Ray was taken for the path of a file.

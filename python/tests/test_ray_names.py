@@ -389,7 +389,7 @@ def test_the_doctor_finds_each_use_by_its_line() -> None:
         "import ray.util.queue as q\n"
         "from ray import tune\n"
         "from ray.util import ActorPool as Pool\n"
-        "r.init(include_dashboard=True, runtime_env={'pip': ['x'], 'env_vars': {}}, nope=1)\n"
+        "r.init(include_dashboard=True, runtime_env={'conda': 'x', 'pip': []}, nope=1)\n"
         "@r.remote(tensor_transport='nccl')\n"
         "def f(): pass\n"
         "f.bind(1), f.options(num_gpus=1, blah=2), q.Queue(), q.Nope, Pool([])\n"
@@ -405,7 +405,7 @@ def test_the_doctor_finds_each_use_by_its_line() -> None:
         (4, "ray.util.ActorPool", there),
         (5, "ray.init", there),
         (5, "init(include_dashboard=)", without),
-        (5, "runtime_env['pip']", missing),
+        (5, "runtime_env['conda']", missing),
         (5, "init(nope=)", missing),
         (6, "ray.remote", there),
         (6, "remote(tensor_transport=)", missing),

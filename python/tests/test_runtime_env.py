@@ -52,7 +52,7 @@ def package(tmp_path):
         ({1: 2}, TypeError, "names as its keys"),
         ({"env_var": {}}, TypeError, "no field 'env_var'; did you mean 'env_vars'"),
         ({"zzz": 1}, TypeError, "it knows env_vars, working_dir, py_modules"),
-        ({"pip": ["numpy"]}, ValueError, "package environments come later"),
+        ({"container": {}}, ValueError, r"\['container'\] comes later; env_vars"),
         ({"env_vars": ["A"]}, TypeError, r"\['env_vars'\] must be a dict"),
         ({"env_vars": {"A": 1}}, TypeError, r"write str\(1\)"),
         ({"env_vars": {"A=B": "1"}}, ValueError, "A=B"),

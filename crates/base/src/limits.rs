@@ -263,6 +263,9 @@ pub const PART_PATIENCE: Duration = Duration::from_millis(200);
 /// The same of a node that had room: a worker starts there.
 pub const STARTING_PATIENCE: Duration = Duration::from_secs(1);
 
+/// The same if its environment has a Python of its own, which may have to be made there first.
+pub const MAKING_PATIENCE: Duration = Duration::from_secs(60);
+
 /// What the global scheduler gave away of a node counts until a report of that node that is so much younger ...
 pub const PLEDGE_SETTLES: Duration = Duration::from_millis(10);
 /// ... and at most so long.
@@ -330,6 +333,21 @@ pub const PACKAGE_FILES_MAX: usize = 250_000;
 
 /// What unpacked packages take on one node. Above that those go that no worker uses.
 pub const PACKAGES_BYTES_MAX: u64 = 10_000_000_000;
+
+/// Builders of environments (`pip install`, `uv pip install`) that run at the same time on one node.
+pub const ENVIRONMENTS_MAKING_MAX: usize = 4;
+
+/// An environment that was made, and in which no worker runs, is kept from being removed for so long.
+pub const ENVIRONMENT_IDLE: Duration = Duration::from_secs(600);
+
+/// So often it is looked at which environments are used.
+pub const ENVIRONMENT_LOOK: Duration = Duration::from_secs(60);
+
+/// Last lines of an installer's output that come with the error.
+pub const ENVIRONMENT_LAST_LINES: usize = 20;
+
+/// What a builder of an environment says of it: how a worker is started in it.
+pub const ENVIRONMENT_PROGRAM_BYTES_MAX: usize = 64 * 1024;
 
 /// What the zygote is told of one worker: its runtime environment, `sys.path`, folder.
 pub const ZYGOTE_MESSAGE_BYTES_MAX: usize = 1024 * 1024;

@@ -5,6 +5,7 @@
 //!   current -> session-...        the head that `hoplo start --head` left
 //!   head                          flock'ed by the head's daemon as long as it lives; its pid
 //!   again-<pid>                   flock'ed by a daemon that joins its cluster again, while it has no session
+//!   environments/                 Pythons that were built for runtime environments; daemons share them, and nobody's end removes them
 //!   session-<microseconds>-<pid>/
 //!     lock          flock'ed by the daemon as long as it lives
 //!     sock          its unix socket

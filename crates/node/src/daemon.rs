@@ -18,6 +18,7 @@
 mod clients;
 mod control;
 mod effects;
+mod environments;
 mod far;
 mod far_calls;
 mod jobs;
@@ -53,6 +54,7 @@ use crate::carrier::{Carrier, Part, Told, Word};
 use crate::children::{self, Families, Looks};
 use crate::clock::clock;
 use crate::descriptors::Descriptors;
+use crate::environments::Environments;
 use crate::error::StartError;
 use crate::joining::{Invitation, Joined};
 use crate::options::Options;
@@ -87,6 +89,7 @@ pub struct Daemon {
     pub(crate) connections: Connections,
 
     pub(crate) zygote: Zygote,
+    pub(crate) environments: Environments,
     /// Pipes of workers that are not buried.
     pub(crate) workers: BTreeMap<ProcessId, WorkerSide>,
     /// Readable when their process has ended.
@@ -175,6 +178,7 @@ impl Daemon {
         };
         let first = base.as_ref().filter(free).and_then(|base| claim(base).ok());
         let left = base.as_ref().filter(|_| keeps).and_then(Base::left);
+        let kept_in = base.as_ref().map(|base| base.path().join("environments"));
         let left = left.as_ref().map(SessionFolder::path);
         let goes_on = left.is_some()
             && options.session_dir.as_deref().is_none_or(|wanted| Some(wanted) == left);
@@ -207,6 +211,7 @@ impl Daemon {
         let now = clock();
         let descriptors = Descriptors::new()?;
         let session_dir = session.path().display().to_string();
+        let kept_in = kept_in.unwrap_or_else(|| session.path().join("environments"));
         let hostname = machine::hostname();
         let wake = poller.bell(Source::Carrier)?;
         let mut carrier = None;
@@ -346,6 +351,7 @@ impl Daemon {
             signals: None,
             scratch: vec![0; 128 * 1024],
             connections: Connections::default(),
+            environments: Environments::new(kept_in, options.zygote[0].clone()),
             zygote: Zygote::new(options.zygote, options.descriptors_of_workers, clustered),
             workers: BTreeMap::new(),
             lives: BTreeMap::new(),
@@ -603,6 +609,8 @@ impl Daemon {
                     }
                 }
                 Source::Life(slot) => self.on_life(slot),
+                Source::Builder(ticket) => self.on_builder_ended(ticket),
+                Source::BuilderOutput(ticket) => self.on_builder_output(ticket),
                 Source::Output { slot, stderr } => self.on_output(slot, stderr),
             }
         }
@@ -682,6 +690,7 @@ impl Daemon {
                 self.kill(process.id, pid);
             }
         }
+        self.environments.close();
         self.zygote.stop();
         if self.adopts {
             self.descriptors.spend();

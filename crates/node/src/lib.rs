@@ -8,6 +8,7 @@ mod children;
 mod clock;
 mod daemon;
 mod descriptors;
+mod environments;
 mod error;
 mod joining;
 mod journal;

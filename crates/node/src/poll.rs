@@ -25,6 +25,10 @@ pub(crate) enum Source {
     Store,
     /// The thread for other nodes has something to say.
     Carrier,
+    /// The builder of this ticket ended.
+    Builder(u64),
+    /// What it prints.
+    BuilderOutput(u64),
     /// What the worker in this slot prints.
     Output {
         slot: u16,
@@ -82,8 +86,9 @@ impl Poller {
     }
 }
 
-/// A socket, a life and two outputs for each process, and a few more.
+/// A socket, a life and two outputs for each process, and a few more: builders among them.
 const EVENTS_MAX: usize = 4 * hoplo_base::limits::PROCESSES_MAX + 64;
+const _: () = assert!(2 * hoplo_base::limits::ENVIRONMENTS_MAKING_MAX < 32);
 
 const KIND_SHIFT: u32 = 56;
 
@@ -101,6 +106,8 @@ impl Source {
             Source::Archive => (8, 0),
             Source::Store => (9, 0),
             Source::Carrier => (10, 0),
+            Source::Builder(ticket) => (11, ticket),
+            Source::BuilderOutput(ticket) => (12, ticket),
         };
         assert!(id < 1 << KIND_SHIFT);
         (kind as u64) << KIND_SHIFT | id
@@ -120,6 +127,8 @@ impl Source {
             8 => Source::Archive,
             9 => Source::Store,
             10 => Source::Carrier,
+            11 => Source::Builder(id),
+            12 => Source::BuilderOutput(id),
             kind => unreachable!("no source of kind {kind} is ever encoded"),
         }
     }
@@ -141,6 +150,8 @@ mod tests {
             Source::Zygote,
             Source::ZygoteOutput,
             Source::Connection(77),
+            Source::Builder(3),
+            Source::BuilderOutput(3),
             Source::Life(4095),
             Source::Output { slot: 4095, stderr: true },
             Source::Output { slot: 0, stderr: false },

@@ -26,6 +26,7 @@ use hoplo_wire::node::{JobConfig, RuntimeEnv};
 use serde::{Deserialize, Serialize};
 
 use crate::descriptors::lower_limit_of;
+use crate::environments::Program;
 use crate::poll::{Poller, Source};
 use crate::stream::{Amount, Filled, Stream};
 
@@ -78,6 +79,9 @@ enum ToZygote<'a> {
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         clustered: bool,
         runtime_env: &'a RuntimeEnv,
+        /// Of an environment with a Python of its own.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        program: Option<&'a Program>,
     },
     Preload {
         modules: &'a [String],
@@ -158,6 +162,7 @@ impl Zygote {
         id: u64,
         config: &JobConfig,
         env: &RuntimeEnv,
+        program: Option<&Program>,
         fds: Rc<[OwnedFd]>,
     ) -> Result<(), String> {
         let argv0 = config.entrypoint.split_whitespace().next().unwrap_or("");
@@ -170,6 +175,7 @@ impl Zygote {
             python: &config.python,
             clustered: self.clustered,
             runtime_env: env,
+            program,
         });
         if json.len() > ZYGOTE_MESSAGE_BYTES_MAX {
             return Err(format!(
@@ -365,10 +371,11 @@ mod tests {
             python: "",
             clustered: false,
             runtime_env: &env,
+            program: None,
         };
         assert_eq!(
             String::from_utf8(encode(&fork)).unwrap(),
-            r#"{"op":"fork","id":3,"env":{},"cwd":"/w","sys_path":["numpy"],"argv0":"x.py","runtime_env":{"env_vars":{},"working_dir":null,"py_modules":[],"group":null}}"#
+            r#"{"op":"fork","id":3,"env":{},"cwd":"/w","sys_path":["numpy"],"argv0":"x.py","runtime_env":{"env_vars":{},"working_dir":null,"py_modules":[],"group":null,"python":null}}"#
         );
         let exited: FromZygote =
             serde_json::from_str(r#"{"op":"exited","pid":4242,"status":-9}"#).unwrap();
@@ -395,7 +402,7 @@ mod tests {
         let (mut zygote, poller) = mute();
         let (config, env) = (JobConfig::default(), RuntimeEnv::default());
         for id in 1..=3 {
-            zygote.fork(&poller, id, &config, &env, fds()).unwrap();
+            zygote.fork(&poller, id, &config, &env, None, fds()).unwrap();
         }
         let text = zygote.bury(&poller, &mut [0; 64]);
         assert!(text.contains("1 in a row"), "{text}");
@@ -414,7 +421,8 @@ mod tests {
         let (mut zygote, poller) = mute();
         let mut env = RuntimeEnv::default();
         env.env_vars.insert("A".to_string(), "x".repeat(ZYGOTE_MESSAGE_BYTES_MAX));
-        let refused = zygote.fork(&poller, 1, &JobConfig::default(), &env, fds()).unwrap_err();
+        let refused =
+            zygote.fork(&poller, 1, &JobConfig::default(), &env, None, fds()).unwrap_err();
         assert!(refused.contains("1.0 MiB"), "{refused}");
         assert!(zygote.asked.is_empty());
         zygote.stop();

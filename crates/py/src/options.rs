@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hoplo_base::{GroupId, NodeNumber, ResourceSet};
 use hoplo_wire::call::{CALL_BACKPRESSURE, CALL_RETRY_ANY, CALL_RETRY_LISTED, CALL_STREAMING};
-use hoplo_wire::node::{Condition, Inside, LabelSelector, RuntimeEnv, Strategy};
+use hoplo_wire::node::{Condition, Inside, LabelSelector, PythonEnv, RuntimeEnv, Strategy};
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -124,6 +124,23 @@ pub(crate) fn runtime_env(py: Python<'_>, json: &str) -> PyResult<RuntimeEnv> {
     if let Some(modules) = fields.get_item("py_modules")? {
         env.py_modules = modules.extract()?;
     }
+    if let Some(python) = fields.get_item("python")? {
+        // Of a worker, as its daemon has it.
+        env.python = Some(Box::new(PythonEnv {
+            spec: python.get_item("spec")?.extract()?,
+            what: python.get_item("what")?.extract()?,
+            patience_s: python.get_item("patience_s")?.extract()?,
+        }));
+    } else {
+        static WANTED: Import = Import::new("hoplo._environments", "wanted");
+        let names = ["pip", "uv", "py_executable"];
+        if names.iter().any(|name| fields.contains(name).unwrap_or(false)) {
+            let wanted: Option<(String, String, u32)> =
+                WANTED.get(py)?.call1((json,))?.extract()?;
+            let python = |(spec, what, patience_s)| Box::new(PythonEnv { spec, what, patience_s });
+            env.python = wanted.map(python);
+        }
+    }
     // Of a worker; users cannot name it.
     if let Some(group) = fields.get_item("group")? {
         let capture = group.get_item("capture")?.extract()?;
@@ -144,6 +161,11 @@ pub(crate) fn runtime_env_json(py: Python<'_>, env: &RuntimeEnv) -> PyResult<Opt
     }
     if !env.py_modules.is_empty() {
         fields.set_item("py_modules", &env.py_modules)?;
+    }
+    if let Some(python) = &env.python {
+        static GIVEN: Import = Import::new("hoplo._environments", "given");
+        let given = GIVEN.get(py)?.call1((&python.spec, python.patience_s))?;
+        fields.update(given.cast::<PyMapping>()?)?;
     }
     if fields.is_empty() {
         return Ok(None);

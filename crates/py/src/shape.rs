@@ -39,7 +39,8 @@ pub(crate) fn shape(
 fn check_size(env: &RuntimeEnv) -> PyResult<()> {
     let variables = env.env_vars.iter().map(|(name, value)| name.len() + value.len());
     let modules = env.py_modules.iter().map(String::len);
-    let bytes: usize = variables.chain(modules).sum();
+    let python = env.python.iter().map(|python| python.spec.len());
+    let bytes: usize = variables.chain(modules).chain(python).sum();
     if bytes > RUNTIME_ENV_BYTES_MAX {
         return Err(PyValueError::new_err(format!(
             "runtime_env, merged with that of the job and of the caller, takes {bytes} bytes, and may take \
@@ -55,5 +56,6 @@ fn merged(outer: RuntimeEnv, inner: RuntimeEnv) -> RuntimeEnv {
     env_vars.extend(inner.env_vars);
     let py_modules = if inner.py_modules.is_empty() { outer.py_modules } else { inner.py_modules };
     let working_dir = inner.working_dir.or(outer.working_dir);
-    RuntimeEnv { env_vars, working_dir, py_modules, group: outer.group }
+    let python = inner.python.or(outer.python);
+    RuntimeEnv { env_vars, working_dir, py_modules, group: outer.group, python }
 }

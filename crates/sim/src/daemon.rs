@@ -388,6 +388,11 @@ impl Cluster {
             Effect::Refuse { stranger, reason } => panic!("driver {stranger} is refused: {reason}"),
             Effect::HangUp { process } => self.hung_up(process),
             Effect::Fork { process, .. } => self.asked_to_fork(process),
+            Effect::MakeEnvironment { .. }
+            | Effect::StopMaking { .. }
+            | Effect::LetGoEnvironment { .. } => {
+                unreachable!("no task here has a Python of its own")
+            }
             Effect::Watch { process, pid } => self.watches(process, pid),
             Effect::Kill { process, pid } => self.is_killed(process, pid),
             Effect::Examine { process } => self.examines(process),

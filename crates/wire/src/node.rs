@@ -26,7 +26,7 @@ pub use actors::{ActorCreated, ActorFound, ActorSpec, ActorState};
 pub use codec::{NodeCodecError, decode, encode, encode_body};
 pub use groups::{BundleSpec, GroupSpec, GroupState, GroupStrategy, Inside};
 pub use objects::{Lineage, Notice, SharedState};
-pub use processes::{JobConfig, Role, RuntimeEnv, Shape, Welcome};
+pub use processes::{JobConfig, PythonEnv, Role, RuntimeEnv, Shape, Welcome};
 pub use replay::{Answer, Answered, Checkpoint, Checkpoints, LoggedCall, Replay};
 pub use runs::{Run, RunCall, RunFailure, Runs};
 pub use strategy::{

@@ -64,7 +64,7 @@ ABSENT: dict[str, str] = {
     "ray.util.spark": "hoplo runs on its own nodes: `hoplo start`",
     "ray.util.state.StateApiClient": "the functions of ray.util.state ask at once",
     "ray.util.state.list_cluster_events": "hoplo has no events; `hoplo why` tells what happened",
-    "ray.util.state.list_runtime_envs": "an environment is ready at once; workers have theirs",
+    "ray.util.state.list_runtime_envs": "`hoplo why` says what is being built for a task",
     "ray.util.tpu": "name TPUs as resources: init(resources={'TPU': 4})",
     "ray.util.tracing": "timeline() tells what ran when",
     "ray.util.xgboost": "call xgboost inside tasks and actors",

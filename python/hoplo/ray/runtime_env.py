@@ -12,12 +12,12 @@ __all__ = ["RuntimeEnv", "RuntimeEnvConfig"]
 
 
 class RuntimeEnvConfig(dict[str, Any]):
-    """For `RuntimeEnv(config=...)`. It is taken, and changes nothing.
+    """For `RuntimeEnv(config=...)`: how long making the environment may take.
 
-    Environments are ready at once.
+    The rest is taken, and changes nothing: an environment is made when it is first needed.
 
-    >>> RuntimeEnv(config=RuntimeEnvConfig(setup_timeout_seconds=60))
-    {}
+    >>> RuntimeEnv(pip=["six"], config=RuntimeEnvConfig(setup_timeout_seconds=60))["config"]
+    {'setup_timeout_seconds': 60}
     """
 
     def __init__(

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hoplo_base::{NodeNumber, ObjectId, ProcessId};
 use hoplo_wire::Location;
 use hoplo_wire::control::{Key, Refusal, Table};
-use hoplo_wire::node::{DeathCause, JobConfig, Obituary, RuntimeEnv, ToClient, ToNode};
+use hoplo_wire::node::{DeathCause, JobConfig, Obituary, PythonEnv, RuntimeEnv, ToClient, ToNode};
 use hoplo_wire::peer::Peer;
 
 use super::process::Kind;
@@ -61,6 +61,15 @@ pub enum Event {
     /// Nobody will make it, for no reason of its own: the zygote died with others before it.
     ForkUndone {
         process: ProcessId,
+    },
+    /// A builder has made the Python of an environment; forks that name it start in it from now on.
+    EnvironmentMade {
+        ticket: u64,
+    },
+    /// It could not, or was stopped. `why`: what it said last.
+    EnvironmentFailed {
+        ticket: u64,
+        why: String,
     },
     /// The kernel says that it has ended. `status_follows`: the zygote lives and will tell its exit status.
     Ended {
@@ -215,6 +224,19 @@ pub enum Effect {
         process: ProcessId,
         config: Arc<JobConfig>,
         env: RuntimeEnv,
+    },
+    /// Start a builder for the Python of an environment: answered by `EnvironmentMade` or `EnvironmentFailed`.
+    MakeEnvironment {
+        ticket: u64,
+        python: PythonEnv,
+    },
+    /// End that builder, with what it started.
+    StopMaking {
+        ticket: u64,
+    },
+    /// No worker will start in it: others may remove it.
+    LetGoEnvironment {
+        python: PythonEnv,
     },
     /// The zygote may import these before it forks.
     Preload {

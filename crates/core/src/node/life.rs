@@ -235,6 +235,7 @@ impl Node {
                 self.pass_to_pool(workers::Event::StartUndone { ticket });
             }
             Some(ticket) => {
+                self.doubt_environment(ticket);
                 let failure = failed_start(&obituary);
                 let killed = matches!(obituary.cause, DeathCause::Signaled { signal: SIGKILL });
                 self.pass_to_pool(workers::Event::StartFailed { ticket, failure, killed });

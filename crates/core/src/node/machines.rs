@@ -13,7 +13,7 @@ use crate::actors::{life, replay};
 use crate::control::rows::actor_key;
 use crate::objects;
 use crate::sched::claim::{Claimant, Stuck};
-use crate::sched::{local, workers};
+use crate::sched::{environments, local, workers};
 
 impl Node {
     pub(super) fn on_scheduler(&mut self, effect: local::Effect) {
@@ -21,6 +21,9 @@ impl Node {
         match effect {
             From::AcquireWorker { lease, job, env, gpus, prefer } => {
                 self.pass_to_pool(workers::Event::Wanted { lease, job, env, gpus, prefer });
+            }
+            From::MakeEnvironment { python } => {
+                self.pass_to_environments(environments::Event::Wanted { python });
             }
             From::CancelWorker { lease } => self.pass_to_pool(workers::Event::Cancelled { lease }),
             From::ReleaseWorker { worker } => {

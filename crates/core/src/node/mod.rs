@@ -7,7 +7,7 @@
 //!  processes, jobs, functions, sweeps, lineage, memory, questions            (this module)
 //!        | Work                          ^ effects of the machines
 //!        v                               |
-//!  LocalScheduler   WorkerPool   ActorTable   ObjectDirectory
+//!  LocalScheduler   WorkerPool   Environments   ActorTable   ObjectDirectory
 //! ```
 //! The machines do not know each other. What one has for another is queued (`Work`), so that each sees
 //! events in the order in which they were caused; `handle` returns when nobody has anything more.
@@ -37,7 +37,8 @@
 //! # What the shell promises
 //! - Messages of a process come in their order. `Closed` comes after all of them, once; and before
 //!   `Ended` and `Exited`, which mean that its connection was read to the end.
-//! - Effects are carried out in order, before the next event. `Free`, `Spill`, `Restore`, `Reserve`, `Ask`, `Measure` and
+//! - Effects are carried out in order, before the next event. `MakeEnvironment` is answered once, by `EnvironmentMade` or
+//!   `EnvironmentFailed`. `Free`, `Spill`, `Restore`, `Reserve`, `Ask`, `Measure` and
 //!   `Examine` are answered once each; `Fork` by `Forked`, `ForkFailed`, `ForkRefused` or `ForkUndone`, unless its worker is buried
 //!   before, or the zygote died and could not tell: then the worker's hello has its pid.
 //! - The descriptor that comes with `Connect` goes with the `Connected` that it causes, or is dropped.
@@ -53,6 +54,7 @@
 //!   not buried yet.
 //! - NODE-5: who is to be killed before its pid is known is killed when that comes.
 
+mod environments;
 mod event;
 mod far;
 mod functions;
@@ -86,7 +88,7 @@ use crate::control::Entry;
 use crate::history::History;
 use crate::objects::{self, ObjectDirectory};
 use crate::sched::place::Place;
-use crate::sched::{LocalScheduler, WorkerPool};
+use crate::sched::{Environments, LocalScheduler, WorkerPool, environments as envs};
 
 pub use event::{Answer, Effect, Event, Passing, Question};
 pub use far::{heir_among, heir_of, outlived, settled};
@@ -134,6 +136,7 @@ pub struct Node {
 
     pub scheduler: LocalScheduler,
     pub pool: WorkerPool,
+    environments: Environments,
     pub actors: ActorTable,
     pub replays: ReplayLogs,
     pub objects: ObjectDirectory,
@@ -184,6 +187,7 @@ impl Node {
             wall_us: 0,
             scheduler: LocalScheduler::new(config.node, resources),
             pool: WorkerPool::new(floor),
+            environments: Environments::default(),
             actors: ActorTable::new(),
             replays: ReplayLogs::new(),
             objects: ObjectDirectory::new(config.node, config.objects.clone(), now),
@@ -235,6 +239,12 @@ impl Node {
                 self.on_fork_failed(process, DeathCause::BadEnvironment { reason });
             }
             Event::ForkUndone { process } => self.on_fork_undone(process),
+            Event::EnvironmentMade { ticket } => {
+                self.pass_to_environments(envs::Event::Made { ticket });
+            }
+            Event::EnvironmentFailed { ticket, why } => {
+                self.pass_to_environments(envs::Event::Failed { ticket, why });
+            }
             Event::Ended { process, status_follows } => self.on_ended(process, status_follows),
             Event::Exited { process, status } => self.on_exited(process, status),
             Event::Examined { process, last_lines, verdict } => {
@@ -330,6 +340,7 @@ impl Node {
     pub fn check_quickly(&self) {
         self.scheduler.check();
         self.pool.check();
+        self.environments.check();
         self.actors.check();
         self.replays.check();
         self.groups.machine.check();

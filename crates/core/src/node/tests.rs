@@ -11,6 +11,7 @@ use hoplo_wire::node::{
 };
 use hoplo_wire::{FailureKind, PROTOCOL_VERSION, Reason};
 
+mod environments;
 mod far;
 mod groups;
 mod queries;

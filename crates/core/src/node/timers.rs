@@ -6,7 +6,7 @@ use hoplo_base::{Instant, ProcessId};
 
 use super::{Effect, Node};
 use crate::objects;
-use crate::sched::{local, workers};
+use crate::sched::{environments, local, workers};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Timer {
@@ -39,6 +39,7 @@ impl Node {
             timer,
             self.scheduler.next_deadline(),
             self.pool.next_deadline(),
+            self.environments.next_deadline(),
             self.objects.next_deadline(),
             self.transfer_deadline(),
             self.sched_deadline(),
@@ -74,6 +75,9 @@ impl Node {
         }
         if due(self.pool.next_deadline()) {
             self.pass_to_pool(workers::Event::Tick);
+        }
+        if due(self.environments.next_deadline()) {
+            self.pass_to_environments(environments::Event::Tick);
         }
         if due(self.objects.next_deadline()) {
             self.pass_to_objects(objects::Event::Tick);

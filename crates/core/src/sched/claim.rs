@@ -84,7 +84,16 @@ pub(super) struct Claim {
     /// Of an actor its line has it.
     pub(super) word: Word,
     /// Why it may not run here, whatever is free.
-    pub(super) barred: Option<Box<str>>,
+    pub(super) barred: Option<Bar>,
+}
+
+/// What keeps a claim from running here.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Bar {
+    /// It names another node, or a label that this one lacks: why.
+    Place(Box<str>),
+    /// There was room for it, and its Python is being made: what is done for that.
+    Environment(Box<str>),
 }
 
 impl Claim {

@@ -28,7 +28,7 @@ impl LocalScheduler {
                 Claimant::Actor { .. } => self.behind(claimant),
                 Claimant::Demand { .. } => None,
             };
-            self.reserve(now, claimant, effects);
+            self.reserve_or_park(now, claimant, effects);
             elders.extend(next.and_then(|next| self.elder(now, next)));
         }
         loop {
@@ -39,7 +39,7 @@ impl LocalScheduler {
                     self.fits(resources) && resources.iter().all(|(name, _)| !kept.contains(name))
                 });
                 if let Some(claimant) = fit {
-                    self.reserve(now, claimant, effects);
+                    self.reserve_or_park(now, claimant, effects);
                     self.served = party.or(self.served);
                     granted = true;
                 }
@@ -123,6 +123,12 @@ impl LocalScheduler {
         claims.into_iter().map(|(_, claimant)| claimant).collect()
     }
 
+    fn reserve_or_park(&mut self, now: Instant, claimant: Claimant, effects: &mut Vec<Effect>) {
+        if !self.is_parked_now(now, claimant, effects) {
+            self.reserve(now, claimant, effects);
+        }
+    }
+
     fn reserve(&mut self, now: Instant, claimant: Claimant, effects: &mut Vec<Effect>) {
         let was_told = match claimant {
             Claimant::Actor { .. } => self.leave_line(now, claimant),
@@ -130,6 +136,8 @@ impl LocalScheduler {
         };
         let claim = self.claims.get_mut(&claimant).expect("it was just looked up");
         assert!(claim.is_open());
+        let python = claim.shape.env.python.as_deref();
+        assert!(python.is_none_or(|python| self.made.contains(python)), "SCHED-10: {claimant:?}");
         claim.reserved += 1;
         let mut held = ResourceSet::new();
         for (name, parts) in claim.held.iter() {

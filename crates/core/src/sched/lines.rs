@@ -43,7 +43,7 @@ impl LocalScheduler {
         }
     }
 
-    /// It waits no more. True if it was told why it waits.
+    /// It waits no more, or for something else. True if it was told why it waits.
     pub(super) fn leave_line(&mut self, now: Instant, claimant: Claimant) -> bool {
         let claim = &self.claims[&claimant];
         let (turn, resources) = (claim.turn, &claim.shape.resources);

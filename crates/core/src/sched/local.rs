@@ -25,6 +25,9 @@
 //! begins to wait, its process is asked to give such leases back, at once or as they fall idle. A process need
 //! not give what is idle to others before the quantum is over: its next call may come at any moment.
 //!
+//! **Parked.** A claim whose environment has a Python of its own waits until that is made here, and takes nothing
+//! meanwhile (`parked`).
+//!
 //! **Blocked.** A worker that waits in `get` lends its CPU, nothing else. When it goes on, the CPU is
 //! taken back even if it is in use: more than all are in use until something returns.
 //!
@@ -39,20 +42,20 @@
 //! - SCHED-4: a claim's reserved count is the number of its leases without a worker, and is not above
 //!   what it wants.
 //! - SCHED-5: the GPU ids of the leases that are in no bundle, and of the bundles, add up to what is taken of the GPUs.
-//! - SCHED-6 and SCHED-7 are in `lines`, SCHED-8 and SCHED-9 in `bundles`.
+//! - SCHED-6 and SCHED-7 are in `lines`, SCHED-8 and SCHED-9 in `bundles`, SCHED-10 in `parked`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hoplo_base::bundles::{self, Asked, is_gpu};
 use hoplo_base::limits::{LEASE_DEMAND_MAX, LEASES_FREE_MAX};
 use hoplo_base::resources::{GPU, PARTS};
 use hoplo_base::{ActorId, GroupId, Instant, JobId, LeaseId, NodeNumber, ProcessId, ResourceSet};
-use hoplo_wire::node::{RuntimeEnv, Shape, Strategy};
+use hoplo_wire::node::{PythonEnv, RuntimeEnv, Shape, Strategy};
 use hoplo_wire::peer::Load;
 use hoplo_wire::{Failure, Reason};
 
 use super::bundle::{Bundles, GroupFailures};
-use super::claim::{Claim, Claimant, Lease, Line, Stuck, Word};
+use super::claim::{Bar, Claim, Claimant, Lease, Line, Stuck, Word};
 use super::gpus::Gpus;
 use super::place;
 
@@ -135,11 +138,28 @@ pub enum Event {
         group: GroupId,
         failures: Box<GroupFailures>,
     },
+    /// The Python of an environment is there; workers can start in it.
+    EnvironmentMade {
+        python: PythonEnv,
+    },
+    /// It cannot be made: what waits for it fails.
+    EnvironmentFailed {
+        python: PythonEnv,
+        failure: Failure,
+    },
+    /// It is to be made again before the next one gets a worker in it.
+    EnvironmentGone {
+        python: PythonEnv,
+    },
     Tick,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
+    /// Somebody who has room here needs it: answered by `EnvironmentMade` or `EnvironmentFailed`.
+    MakeEnvironment {
+        python: PythonEnv,
+    },
     AcquireWorker {
         lease: LeaseId,
         job: JobId,
@@ -231,7 +251,9 @@ pub struct LocalScheduler {
     /// Of this node.
     pub(super) labels: BTreeMap<String, String>,
     /// Actors that wait, by what bars them here and by what they want.
-    pub(super) lines: BTreeMap<Option<Box<str>>, BTreeMap<ResourceSet, Line>>,
+    pub(super) lines: BTreeMap<Option<Bar>, BTreeMap<ResourceSet, Line>>,
+    /// Pythons of runtime environments that were made here.
+    pub(super) made: BTreeSet<PythonEnv>,
     pub(super) leases: BTreeMap<LeaseId, Lease>,
     pub(super) by_worker: BTreeMap<ProcessId, LeaseId>,
     pub(super) node: NodeNumber,
@@ -263,6 +285,7 @@ impl LocalScheduler {
             claims: BTreeMap::new(),
             labels: BTreeMap::new(),
             lines: BTreeMap::new(),
+            made: BTreeSet::new(),
             leases: BTreeMap::new(),
             by_worker: BTreeMap::new(),
             node,
@@ -327,6 +350,13 @@ impl LocalScheduler {
             Event::GroupEnded { group, failures } => {
                 self.on_group_ended(now, group, &failures, effects);
             }
+            Event::EnvironmentMade { python } => self.on_environment_made(now, python, effects),
+            Event::EnvironmentFailed { python, failure } => {
+                self.on_environment_failed(now, &python, &failure, effects);
+            }
+            Event::EnvironmentGone { python } => {
+                self.made.remove(&python);
+            }
             Event::Tick => {}
         }
         if self.may_grant || self.grant_at.is_some_and(|at| at <= now) {
@@ -389,9 +419,10 @@ impl LocalScheduler {
         wanted.map(|(id, claim)| (*id, claim.job, &claim.shape, &claim.held, claim.wanted))
     }
 
-    /// Leases of this claim that wait for their worker.
+    /// Leases of this claim that wait for their worker, or would if its environment were made.
     pub fn reserved(&self, claimant: Claimant) -> u32 {
-        self.claims.get(&claimant).map_or(0, |claim| claim.reserved)
+        let claim = self.claims.get(&claimant);
+        claim.map_or(0, |claim| claim.reserved + self.room_of_parked(claim))
     }
 
     /// Grows whenever the load may have changed.
@@ -451,6 +482,7 @@ impl LocalScheduler {
         assert!(reserved.is_empty(), "SCHED-4: reserved without a claim: {reserved:?}");
         assert_eq!(self.gpus.taken(), gpu_parts, "SCHED-5");
         self.check_lines();
+        self.check_parked();
     }
 
     pub(super) fn on_demanded(
@@ -685,10 +717,10 @@ impl LocalScheduler {
         }
     }
 
-    fn barred(&self, shape: &Shape) -> Option<Box<str>> {
+    fn barred(&self, shape: &Shape) -> Option<Bar> {
         let anywhere = shape.labels.is_empty() && shape.strategy == Strategy::Default;
         let why = (!anywhere).then(|| place::barred(shape, self.node, &self.labels));
-        why.flatten().map(String::into_boxed_str)
+        why.flatten().map(|why| Bar::Place(why.into_boxed_str()))
     }
 
     pub(super) fn feasible(&self, wanted: &ResourceSet) -> bool {

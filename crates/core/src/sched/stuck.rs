@@ -8,7 +8,7 @@ use hoplo_base::resources::Amount;
 use hoplo_base::{Instant, ResourceSet};
 use hoplo_wire::Reason;
 
-use super::claim::{Claim, Claimant, Stuck};
+use super::claim::{Bar, Claim, Claimant, Stuck};
 use super::local::{Effect, LocalScheduler};
 use super::place::lacks_resource;
 
@@ -79,7 +79,11 @@ impl LocalScheduler {
         }
         let wanted = &claim.shape.resources;
         match &claim.barred {
-            Some(why) => Stuck { reason: why.to_string().into(), infeasible: true },
+            Some(Bar::Place(why)) => Stuck { reason: why.to_string().into(), infeasible: true },
+            Some(Bar::Environment(what)) => {
+                let reason = format!("its environment is being built ({what})").into();
+                Stuck { reason, infeasible: false }
+            }
             None => self.why_short(wanted, users),
         }
     }

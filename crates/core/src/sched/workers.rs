@@ -260,6 +260,18 @@ impl WorkerPool {
         self.starting.len()
     }
 
+    /// What this start is for.
+    pub fn env_of_start(&self, ticket: u64) -> Option<&RuntimeEnv> {
+        self.starting.get(&ticket).map(|kind| &kind.env)
+    }
+
+    /// Environments that a worker has, or is to have.
+    pub fn envs(&self) -> impl Iterator<Item = &RuntimeEnv> {
+        let workers = self.workers.values().map(|worker| &worker.kind);
+        let waiting = self.waiting.values().map(|waiting| &waiting.kind);
+        workers.chain(waiting).chain(self.starting.values()).map(|kind| &kind.env)
+    }
+
     /// Why this lease has no worker yet.
     pub fn explain(&self, lease: LeaseId) -> Option<String> {
         let waiting = self.waiting.get(&lease)?;

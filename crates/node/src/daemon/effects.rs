@@ -25,6 +25,9 @@ impl Daemon {
             }
             Effect::HangUp { process } => self.part_with(process),
             Effect::Fork { process, config, env } => self.fork(process, &config, &env),
+            Effect::MakeEnvironment { ticket, python } => self.make_environment(ticket, python),
+            Effect::StopMaking { ticket } => self.environments.stop(ticket),
+            Effect::LetGoEnvironment { python } => self.environments.let_go(&python),
             Effect::Preload { modules } => self.zygote.preload(modules),
             Effect::Watch { process, pid } => self.watch(process, pid),
             Effect::Kill { process, pid } => self.kill(process, pid),

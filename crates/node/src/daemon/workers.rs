@@ -48,6 +48,17 @@ impl Daemon {
         config: &JobConfig,
         env: &RuntimeEnv,
     ) -> Result<(), String> {
+        let program = match &env.python {
+            None => None,
+            Some(python) => match self.environments.program(python) {
+                Some(program) => Some(program.clone()),
+                None => {
+                    let reason = format!("runtime_env: {} is not there any more", python.what);
+                    self.answer(Event::ForkRefused { process: id, reason });
+                    return Ok(());
+                }
+            },
+        };
         let text = |error: io::Error| format!("no descriptors for a worker: {error}");
         let cloexec = rustix::pipe::PipeFlags::CLOEXEC;
         let pipe = || rustix::pipe::pipe_with(cloexec).map_err(|error| text(error.into()));
@@ -68,7 +79,7 @@ impl Daemon {
         };
         self.workers.insert(id, worker);
         let fds: Rc<[OwnedFd]> = vec![theirs, stdout_end, stderr_end].into();
-        self.zygote.fork(&self.poller, id.0, config, env, fds)
+        self.zygote.fork(&self.poller, id.0, config, env, program.as_ref(), fds)
     }
 
     pub(crate) fn on_zygote(&mut self) {
@@ -170,7 +181,7 @@ impl Daemon {
     }
 
     /// What dead workers left behind whose zygote is dead as well: the next one does not know of it.
-    fn end_orphans(&mut self) {
+    pub(crate) fn end_orphans(&mut self) {
         if self.are_orphans_left()
             && let Some(pause) = self.orphan_looks.again()
         {
@@ -187,12 +198,13 @@ impl Daemon {
     }
 
     fn are_orphans_left(&self) -> bool {
-        if !self.adopts || !self.zygote.has_died() {
+        if !self.adopts || !(self.zygote.has_died() || self.environments.has_built) {
             return false;
         }
         let live = self.node.processes().filter(|process| !process.stage.is_dead());
         let mut kept: BTreeSet<u32> = live.map(|process| process.pid()).collect();
         kept.extend(self.zygote.pid());
+        kept.extend(self.environments.pids());
         kept.extend(&self.not_ours);
         children::end_all_but(&kept)
     }

@@ -36,6 +36,19 @@ pub struct RuntimeEnv {
     pub py_modules: Vec<String>,
     /// The placement group that the worker's code runs in.
     pub group: Option<Inside>,
+    /// What runs the worker, if that is not the node's own Python.
+    pub python: Option<Box<PythonEnv>>,
+}
+
+/// A Python of its own for workers. Each node makes it for itself (`python/hoplo/_build_environment.py`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct PythonEnv {
+    /// What is to be made, as canonical JSON: `{"pip":{...}}`, `{"uv":{...}}` or `{"py_executable":"..."}`.
+    pub spec: String,
+    /// The same for people, such as `pip install numpy`.
+    pub what: String,
+    /// To make it may take so many seconds; 0: as long as it takes.
+    pub patience_s: u32,
 }
 
 /// What a driver tells about its program; workers of the job take it over.

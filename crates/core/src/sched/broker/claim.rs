@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use hoplo_base::limits::{BROKER_PATIENCE, PART_PATIENCE, STARTING_PATIENCE};
+use hoplo_base::limits::{BROKER_PATIENCE, MAKING_PATIENCE, PART_PATIENCE, STARTING_PATIENCE};
 use hoplo_base::{Instant, JobId, NodeNumber, ResourceSet};
-use hoplo_wire::node::{Shape, Strategy};
+use hoplo_wire::node::{RuntimeEnv, Shape, Strategy};
 use hoplo_wire::peer::Found;
 
 use super::super::claim::Stuck;
@@ -79,9 +79,14 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// From when on it may be moved.
-    fn stale_at(&self) -> Instant {
-        self.asked_at + if self.has_room { STARTING_PATIENCE } else { PART_PATIENCE }
+    /// From when on it may be moved. `env`: of its claim.
+    fn stale_at(&self, env: &RuntimeEnv) -> Instant {
+        self.asked_at
+            + match (self.has_room, &env.python) {
+                (true, Some(_)) => MAKING_PATIENCE,
+                (true, None) => STARTING_PATIENCE,
+                (false, _) => PART_PATIENCE,
+            }
     }
 
     /// That node may still have something of it.
@@ -147,10 +152,9 @@ impl Claim {
 
     /// What other nodes than `here` were asked for and have not granted for a while: who, how many, longest ago first.
     pub(super) fn stale(&self, now: Instant, here: NodeNumber) -> Vec<(NodeNumber, u32)> {
-        let stale = self
-            .parts
-            .iter()
-            .filter(|(node, part)| **node != here && part.wanted > 0 && part.stale_at() <= now);
+        let stale = self.parts.iter().filter(|(node, part)| {
+            **node != here && part.wanted > 0 && part.stale_at(&self.shape.env) <= now
+        });
         let mut stale: Vec<_> = stale.collect();
         stale.sort_by_key(|(node, part)| (part.asked_at, **node));
         stale.into_iter().map(|(node, part)| (*node, part.wanted)).collect()

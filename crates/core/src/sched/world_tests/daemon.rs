@@ -219,6 +219,7 @@ impl Daemon {
         use local::Effect as From;
         match effect {
             From::AcquireWorker { lease, .. } => out.push(Out::Fork { lease }),
+            From::MakeEnvironment { .. } => unreachable!("no shape here has a Python of its own"),
             From::Grant { process, key, lease, .. } => {
                 self.granted(now, Claimant::Demand { process, key }, lease, out);
             }
