@@ -8,9 +8,9 @@ writes it). WORKER is its socket. The check writes "yes" to FD, or what is wrong
 
 hoplo is always the node's own, whatever that Python has installed: a worker must speak as its
 daemon does. So is cloudpickle, which lies in LENT: what one version pickles, another one may not
-read. So a Python needs nothing of ours; it must be of the same minor version, since hoplo is compiled and what one
-pickles the other reads. This file runs in any Python that somebody names: until it has looked at
-the version it uses nothing that those lack that are older.
+read. So a Python needs nothing of ours; it must be of the same minor version, since hoplo is
+compiled, and what one Python pickles another one may not read. This file runs in any Python that
+somebody names: until it has looked at the version it uses nothing that older ones lack.
 """
 
 from __future__ import annotations
@@ -20,12 +20,18 @@ import os
 import sys
 from importlib.machinery import PathFinder
 
+TYPE_CHECKING = False  # `typing` takes a while
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
 
 def lent() -> str:
     """The folder from which the node lends cloudpickle."""
     import cloudpickle
 
-    return os.path.dirname(os.path.dirname(os.path.abspath(cloudpickle.__file__)))
+    return str(os.path.dirname(os.path.dirname(os.path.abspath(cloudpickle.__file__))))
 
 
 class _FromNode:
@@ -35,7 +41,10 @@ class _FromNode:
         self._name = name
         self._folder = folder
 
-    def find_spec(self, name: str, path: object = None, target: object = None) -> object:
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The same questions as every finder of `sys.meta_path` is asked."""
         if path is not None or name != self._name:
             return None
         return PathFinder.find_spec(name, [self._folder])
@@ -45,8 +54,8 @@ def _borrow(folder: str) -> None:
     here = os.path.dirname(os.path.abspath(__file__))
     # A script's folder comes first in the path, and this one is hoplo itself.
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
-    lent = [_FromNode("hoplo", os.path.dirname(here)), _FromNode("cloudpickle", folder)]
-    sys.meta_path[:0] = lent  # type: ignore[arg-type]
+    for name, place in (("hoplo", os.path.dirname(here)), ("cloudpickle", folder)):
+        sys.meta_path.insert(0, _FromNode(name, place))
 
 
 def _wrong(folder: str, version: str) -> str:

@@ -60,6 +60,7 @@ def test_requirements_that_do_not_fit_each_other(wheels):
         hoplo.get(look.options(runtime_env=env).remote("hungrig"), timeout=50)
 
 
+@pytest.mark.near
 def test_a_version_of_uv_that_cannot_be_had(wheels, monkeypatch):
     env = uv(wheels, "einzeln", uv_version="==0.0.0.1")
     code = f"""
@@ -75,6 +76,7 @@ except hoplo.exceptions.RuntimeEnvSetupError as error:
     assert "No matching distribution found for uv==0.0.0.1" in said, said
 
 
+@pytest.mark.near
 def test_a_node_without_uv_says_how_to_get_it(wheels, tmp_path):
     # Its Python finds no uv, and no folder of PATH has one.
     (tmp_path / "sitecustomize.py").write_text(

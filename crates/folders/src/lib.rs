@@ -17,6 +17,7 @@
 //!     head/         of a head over control nodes: the cluster's file, and its certificate
 //!     spill/        the file with the objects that are not in memory
 //!     packages/     what workers unpacked of their runtime environments; they make it, in a folder of ours
+//!     environments/     of one without a base; else they are there
 //!     hoplo-session     of one that the user named: that it is ours (`mark`)
 //! ```
 //! A directory whose lock nobody holds is of a dead daemon: whoever starts next removes what it left. But the

@@ -3,6 +3,8 @@
 /// Where the head of its cluster listens.
 pub(crate) const CLUSTER: &str = "cluster";
 pub(crate) const CURRENT: &str = "current";
+/// Pythons that were built for runtime environments.
+pub(crate) const ENVIRONMENTS: &str = "environments";
 pub(crate) const HEAD: &str = "head";
 pub(crate) const CONTROL: &str = "control";
 pub(crate) const LOCK: &str = "lock";

@@ -14,7 +14,7 @@ use crate::folder::Folder;
 use crate::head::Head;
 use crate::join;
 use crate::lock::Lock;
-use crate::names::{CLUSTER, CONTROL, CURRENT, HEAD, LOGS, SOCKET, SPILL, TLS};
+use crate::names::{CLUSTER, CONTROL, CURRENT, ENVIRONMENTS, HEAD, LOGS, SOCKET, SPILL, TLS};
 use crate::session::SessionFolder;
 use crate::taken::Taken;
 
@@ -95,6 +95,11 @@ impl OwnSessionFolder {
     /// Where its certificate lies, if it joined a cluster.
     pub fn tls(&self) -> PathBuf {
         self.path().join(TLS)
+    }
+
+    /// Where environments that are built for workers lie: of all daemons of the base, if it has one.
+    pub fn environments(&self) -> PathBuf {
+        self.base.as_ref().map_or(self.path(), Base::path).join(ENVIRONMENTS)
     }
 
     /// Programs that want this cluster find the node by it.

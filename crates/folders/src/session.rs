@@ -15,10 +15,12 @@ use crate::join::{self, JoinError, Joined, Wait};
 use crate::lock::Lock;
 use crate::look::look_for;
 use crate::mark::Mark;
-use crate::names::{CLUSTER, HEAD, LOCK, LOGS, MARK, PACKAGES, RESTORED, SOCKET, SPILL, TLS};
+use crate::names::{
+    CLUSTER, ENVIRONMENTS, HEAD, LOCK, LOGS, MARK, PACKAGES, RESTORED, SOCKET, SPILL, TLS,
+};
 
 /// What goes with the daemon.
-const REMAINS: [&str; 7] = [SOCKET, SPILL, TLS, HEAD, PACKAGES, CLUSTER, RESTORED];
+const REMAINS: [&str; 8] = [SOCKET, SPILL, TLS, HEAD, PACKAGES, ENVIRONMENTS, CLUSTER, RESTORED];
 
 /// Longer than any address.
 const ADDRESS_BYTES_MAX: u64 = 1024;

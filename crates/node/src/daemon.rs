@@ -178,7 +178,6 @@ impl Daemon {
         };
         let first = base.as_ref().filter(free).and_then(|base| claim(base).ok());
         let left = base.as_ref().filter(|_| keeps).and_then(Base::left);
-        let kept_in = base.as_ref().map(|base| base.path().join("environments"));
         let left = left.as_ref().map(SessionFolder::path);
         let goes_on = left.is_some()
             && options.session_dir.as_deref().is_none_or(|wanted| Some(wanted) == left);
@@ -211,7 +210,7 @@ impl Daemon {
         let now = clock();
         let descriptors = Descriptors::new()?;
         let session_dir = session.path().display().to_string();
-        let kept_in = kept_in.unwrap_or_else(|| session.path().join("environments"));
+        let kept_in = session.environments();
         let hostname = machine::hostname();
         let wake = poller.bell(Source::Carrier)?;
         let mut carrier = None;

@@ -50,7 +50,7 @@ pub(crate) struct Environments {
     /// Of this node: it runs the builders.
     python: String,
     building: BTreeMap<u64, Building>,
-    /// What a builder started may be our child since that ended.
+    /// What a builder started may be our child since that ended, and nobody has looked.
     pub(crate) has_built: bool,
     held: BTreeMap<PythonEnv, Held>,
 }

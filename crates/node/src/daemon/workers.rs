@@ -197,7 +197,7 @@ impl Daemon {
         }
     }
 
-    fn are_orphans_left(&self) -> bool {
+    fn are_orphans_left(&mut self) -> bool {
         if !self.adopts || !(self.zygote.has_died() || self.environments.has_built) {
             return false;
         }
@@ -206,7 +206,9 @@ impl Daemon {
         kept.extend(self.zygote.pid());
         kept.extend(self.environments.pids());
         kept.extend(&self.not_ours);
-        children::end_all_but(&kept)
+        let left = children::end_all_but(&kept);
+        self.environments.has_built &= left;
+        left
     }
 
     /// Bytes of memory that a process and all that it started use.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hoplo_base::{ActorId, Instant, JobId, LeaseId, NodeNumber, ProcessId, ResourceSet};
-use hoplo_wire::node::Shape;
+use hoplo_wire::node::{PythonEnv, Shape};
 use hoplo_wire::peer::Found;
 
 use crate::sched::claim::{Claimant, Stuck};
@@ -36,6 +36,10 @@ pub enum Out {
     /// A worker is to be forked for it.
     Fork {
         lease: LeaseId,
+    },
+    /// A Python is to be made for it.
+    Make {
+        python: PythonEnv,
     },
     /// To a process or an actor's table of this node.
     Granted {
@@ -219,7 +223,7 @@ impl Daemon {
         use local::Effect as From;
         match effect {
             From::AcquireWorker { lease, .. } => out.push(Out::Fork { lease }),
-            From::MakeEnvironment { .. } => unreachable!("no shape here has a Python of its own"),
+            From::MakeEnvironment { python } => out.push(Out::Make { python }),
             From::Grant { process, key, lease, .. } => {
                 self.granted(now, Claimant::Demand { process, key }, lease, out);
             }

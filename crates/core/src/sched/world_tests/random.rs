@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use hoplo_wire::node::{Shape, Strategy};
+use hoplo_wire::node::{PythonEnv, RuntimeEnv, Shape, Strategy};
 use proptest::prelude::*;
 use proptest::strategy::Strategy as Generates;
 
@@ -53,8 +53,12 @@ proptest! {
                 2 => Strategy::Spread,
                 _ => Strategy::Node { node: node((*tasks % count as u32).max(1)), soft: true },
             };
+            // Every third one waits for a Python of its own, wherever it is to run.
+            let python = PythonEnv { what: format!("pip install {halves}"), ..PythonEnv::default() };
+            let python = (tasks % 3 == 0).then(|| Box::new(python));
             let shape = Shape {
                 strategy,
+                env: RuntimeEnv { python, ..RuntimeEnv::default() },
                 ..Shape::of(units(&[("CPU", f64::from(*halves) / 2.0)]))
             };
             world.owner(node((at % count) as u32), shape, *tasks, MS(*takes));

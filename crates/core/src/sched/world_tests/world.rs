@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use hoplo_base::{Instant, JobId, LeaseId, NodeNumber, ProcessId, ResourceSet};
-use hoplo_wire::node::Shape;
+use hoplo_wire::node::{PythonEnv, Shape};
 
 use super::daemon::{Daemon, Message, Out};
 use crate::sched::claim::{Claimant, Stuck};
@@ -13,6 +13,9 @@ use crate::sched::{GlobalScheduler, broker, global, local};
 
 pub const WIRE: Duration = Duration::from_millis(1);
 pub const FORK: Duration = Duration::from_millis(8);
+/// How long an environment is made, and how long it is kept then.
+const MAKING: Duration = Duration::from_millis(300);
+const KEPT: Duration = Duration::from_millis(250);
 /// Between two reports of one node.
 const REPORT: Duration = Duration::from_millis(2);
 
@@ -23,6 +26,8 @@ enum Happens {
     Report { node: NodeNumber },
     Member { to: NodeNumber, event: broker::Event },
     Forked { node: NodeNumber, lease: LeaseId },
+    Made { node: NodeNumber, python: PythonEnv },
+    Gone { node: NodeNumber, python: PythonEnv },
     Done { owner: ProcessId, lease: LeaseId },
     Kill { node: NodeNumber },
     Join { place: Place },
@@ -224,6 +229,15 @@ impl World {
             Happens::Forked { node, lease } => {
                 self.at(node, |daemon, out| daemon.forked(now, lease, out));
             }
+            Happens::Made { node, python } => {
+                self.plan(KEPT, Happens::Gone { node, python: python.clone() });
+                let made = local::Event::EnvironmentMade { python };
+                self.at(node, |daemon, out| daemon.ask_scheduler(now, made, out));
+            }
+            Happens::Gone { node, python } => {
+                let gone = local::Event::EnvironmentGone { python };
+                self.at(node, |daemon, out| daemon.ask_scheduler(now, gone, out));
+            }
             Happens::Done { owner, lease } => {
                 let Some(it) = self.owners.get_mut(&owner) else { return };
                 if let Some((_, busy)) = it.leases.get_mut(&lease) {
@@ -308,6 +322,7 @@ impl World {
                 let event = global::Event::Sought { asker: here, seek, shape, wanted };
                 self.wire(Some(here), None, Happens::Head(event));
             }
+            Out::Make { python } => self.plan(MAKING, Happens::Made { node: here, python }),
             Out::Fork { lease } => self.plan(FORK, Happens::Forked { node: here, lease }),
             Out::Granted { claimant, lease, node, .. } => match claimant {
                 Claimant::Demand { process, .. } => {
