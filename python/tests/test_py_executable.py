@@ -136,7 +136,7 @@ def test_what_a_task_in_another_python_finds_around_it(bare, tmp_path):
 
     @hoplo.remote
     def inner():
-        return sys.prefix, os.environ["LEVEL"], os.getcwd()
+        return sys.prefix, os.environ["LEVEL"], os.path.exists("neben.py")
 
     @hoplo.remote(runtime_env=env)
     def outer():
@@ -144,4 +144,4 @@ def test_what_a_task_in_another_python_finds_around_it(bare, tmp_path):
         return inner.remote(), version.remote("neben"), hoplo.put([1])
 
     refs = hoplo.get(outer.remote(), timeout=20)
-    assert hoplo.get(list(refs), timeout=20) == [(str(bare), "own", str(tmp_path)), "beside", [1]]
+    assert hoplo.get(list(refs), timeout=20) == [(str(bare), "own", True), "beside", [1]]

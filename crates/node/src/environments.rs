@@ -290,3 +290,58 @@ fn kill_group(leader: u32) {
         let _ = rustix::process::kill_process_group(leader, Signal::KILL);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(spec: &str) -> PythonEnv {
+        PythonEnv { spec: spec.to_string(), what: "pip install a".to_string(), patience_s: 0 }
+    }
+
+    const PIP: &str = "{\"pip\":{\"packages\":[\"a\"]}}";
+    const EXECUTABLE: &str = "{\"py_executable\":\"p\"}";
+
+    /// What becomes of an environment whose builder is run by this program.
+    fn built_by(program: &str) -> Result<(), String> {
+        let folder = std::env::temp_dir().join(format!("hoplo-build-{}", std::process::id()));
+        let mut environments = Environments::new(folder.clone(), program.to_string());
+        let mut poller = Poller::new().unwrap();
+        environments.build(&poller, 1, asked(EXECUTABLE), &folder)?;
+        assert_eq!(environments.pids().count(), 1);
+        loop {
+            let ready = poller.wait(None).unwrap();
+            environments.read_output(&poller, 1, &mut [0; 64]);
+            if ready.iter().any(|it| it.source == Source::Builder(1)) {
+                return environments.ended(1, &mut [0; 64]).expect("it is known");
+            }
+        }
+    }
+
+    #[test]
+    fn a_builder_that_ends_without_a_word_is_told_with_its_status() {
+        assert_eq!(built_by("false"), Err("its builder ended (exit status: 1)".to_string()));
+        let text = built_by("true").unwrap_err();
+        assert!(text.contains("what its builder made cannot be understood"), "{text}");
+        let text = built_by("/nowhere/python").unwrap_err();
+        assert!(text.contains("its builder does not start: /nowhere/python: No such"), "{text}");
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_made_is_named_and_what_is_not_built_needs_none() {
+        let environments = Environments::new(PathBuf::from("/proc/none"), "python3".to_string());
+        assert!(environments.lock(&asked(EXECUTABLE), "k").unwrap().is_none());
+        let text = environments.lock(&asked(PIP), "k").unwrap_err();
+        assert!(text.contains("/proc/none cannot be written") && text.contains("HOPLO_TMPDIR"));
+    }
+
+    #[test]
+    fn what_is_installed_and_by_which_python_make_the_key() {
+        let of = |python: &str, spec: &str| {
+            Environments::new(PathBuf::new(), python.to_string()).key(&asked(spec))
+        };
+        assert_eq!(of("python3", PIP), of("python3", PIP));
+        assert_ne!(of("python3", PIP), of("python3.12", PIP));
+        assert_ne!(of("python3", PIP), of("python3", EXECUTABLE));
+    }
+}
