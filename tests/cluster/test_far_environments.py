@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from far import where
+from machines import until
 from wheels import wheel
 
 import hoplo
@@ -88,3 +90,26 @@ def test_a_program_that_is_on_one_node_only(far: Any, tmp_path: Path) -> None:
     elsewhere = executable.options(runtime_env=env, scheduling_strategy=far.on(1))
     with pytest.raises(hoplo.exceptions.RuntimeEnvSetupError, match="cannot be started on node"):
         hoplo.get(elsewhere.remote(), timeout=20)
+
+
+def test_who_asks_why_hears_that_it_is_built_at_another_node(far: Any, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    slow = tmp_path / "slow"
+    slow.mkdir()
+    (slow / "pyproject.toml").write_text(
+        "[build-system]\nrequires = []\nbuild-backend = 'slow_build'\nbackend-path = ['.']\n"
+    )
+    (slow / "slow_build.py").write_text(f"open({str(gate)!r}).read()\nraise ValueError('enough')\n")
+    env = {"pip": {"packages": [f"slow @ file://{slow}"], "pip_install_options": ["--no-index"]}}
+    there = far.on(1)
+    ref = place.options(runtime_env=env, scheduling_strategy=there).remote()
+    said = "its environment is being built (pip install slow @"
+    until(lambda: said in far.machines[0].hoplo("why", ref.hex()).stdout, what="why says so")
+    # Its node has all CPUs for others.
+    others = [where.options(scheduling_strategy=there, num_cpus=2).remote() for _ in range(4)]
+    assert len(hoplo.get(others, timeout=20)) == 4
+    with open(gate, "w"):
+        pass
+    with pytest.raises(hoplo.exceptions.RuntimeEnvSetupError, match="ValueError: enough"):
+        hoplo.get(ref, timeout=60)
