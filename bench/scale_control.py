@@ -97,7 +97,7 @@ def control_plane(question: Question, hands: dict[str, int]) -> None:
     )
 
     nodes = 10 if quick else 1_000
-    counts = (100, 1_000) if quick else (1_000, 10_000, 100_000, 400_000, 1_000_000)
+    counts = (100, 1_000) if quick else (1_000, 10_000, 100_000, 250_000, 1_000_000)
     found = {count: model("actors", nodes, actors=count, **hands) for count in counts}
     actors(question, step, nodes, found)
 
