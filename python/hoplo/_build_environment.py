@@ -250,7 +250,7 @@ def _check(argv: Sequence[str], variables: dict[str, str], name: str) -> None:
             f"with status {done.returncode} on node {socket.gethostname()}"
         )
     if said != "yes":
-        raise Refused(f"{name} {said} on node {socket.gethostname()}")
+        raise Refused(f"on node {socket.gethostname()} {name} {said}")
 
 
 def _taken(folder: str) -> int:

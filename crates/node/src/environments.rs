@@ -77,7 +77,6 @@ struct Held {
 #[derive(Serialize)]
 struct Request<'a> {
     spec: &'a str,
-    what: &'a str,
     home: String,
     key: String,
 }
@@ -99,12 +98,8 @@ impl Environments {
         let key = self.key(&python);
         let lock = self.lock(&python, &key)?;
         let told = |error: io::Error| format!("its builder does not start: {error}");
-        let request = Request {
-            spec: &python.spec,
-            what: &python.what,
-            home: self.home.display().to_string(),
-            key: key.clone(),
-        };
+        let request =
+            Request { spec: &python.spec, home: self.home.display().to_string(), key: key.clone() };
         let request = serde_json::to_vec(&request).expect("strings always serialize");
         let mut stdin = in_memory("hoplo-request").map_err(told)?;
         stdin.write_all(&request).and_then(|()| stdin.rewind()).map_err(told)?;
