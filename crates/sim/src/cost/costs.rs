@@ -1,7 +1,6 @@
 //! What is not run here, and what it costs: nanoseconds of one core, or of time.
 
-/// `receive` and `flush` follow from the round trip of bare TLS (`bench/cluster.py`), `fork` and `join` from one node of a quiet machine;
-/// `frame`, `kilobyte`, `hand_over`, `handshake`, `log` and `way` are estimates.
+/// `bench/scale.py` measures all of them but `way`, which is an estimate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
     /// A message that comes over a connection: the system call, TLS, its frame.
@@ -27,7 +26,7 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// Of a machine with two cores.
+    /// About those of a quiet machine with two cores, for tests.
     pub const OF_TWO_CORES: Self = Self {
         receive: 4_000,
         flush: 4_000,
