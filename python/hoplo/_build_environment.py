@@ -28,12 +28,15 @@ import fcntl
 import importlib.util
 import json
 import os
+import select
 import shlex
 import shutil
+import signal
 import site
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -50,6 +53,7 @@ class Refused(Exception):
 
 def main() -> NoReturn:
     """Makes what the request on standard input asks for."""
+    _end_with(os.getppid())
     request = json.loads(sys.stdin.buffer.read())
     told, lock = int(sys.argv[1]), sys.argv[2]
     try:
@@ -67,6 +71,17 @@ def main() -> NoReturn:
     with open(told, "w", closefd=False) as file:
         json.dump(program, file)
     sys.exit(0)
+
+
+def _end_with(daemon: int) -> None:
+    """Ends this process, with all that it starts, when the daemon does, however that ends."""
+    life = os.pidfd_open(daemon)
+
+    def watch() -> None:
+        select.select([life], [], [])
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def of_executable(command: str) -> dict[str, Any]:

@@ -233,6 +233,36 @@ def test_a_builder_that_is_killed_leaves_nothing_that_counts(wheels, tmp_path):
 
 
 @pytest.mark.near
+def test_a_builder_ends_when_its_daemon_is_killed(tmp_path, base):
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    (tmp_path / "pyproject.toml").write_text(
+        "[build-system]\nrequires = []\nbuild-backend = 'waits'\nbackend-path = ['.']\n"
+    )
+    (tmp_path / "waits.py").write_text(f"open({str(gate)!r}).read()\n")
+    code = f"""
+import os, signal, sys
+sys.path.append({str(Path(__file__).parent)!r})
+from conftest import eventually
+from processes import daemon_pid
+import hoplo
+hoplo.init(num_cpus=1)
+@hoplo.remote(runtime_env={pip(tmp_path, f"waits @ file://{tmp_path}")!r})
+def f(): pass
+ref = f.remote()
+eventually(lambda: os.open({str(gate)!r}, os.O_WRONLY | os.O_NONBLOCK), 30)
+os.kill(daemon_pid(), signal.SIGKILL)
+try:
+    hoplo.get(ref, timeout=20)
+except hoplo.exceptions.NodeDiedError:
+    print("told")
+"""
+    assert run_driver(code, env={**os.environ, "HOPLO_TMPDIR": str(base)}).stdout == "told\n"
+    eventually(lambda: not processes_with(str(base)), what="pip has ended")
+    eventually(lambda: not processes_with("_build_environment"), what="its builder has ended")
+
+
+@pytest.mark.near
 def test_a_cache_that_cannot_be_written_is_named(base):
     code = """
 import os, sys
