@@ -239,7 +239,10 @@ def test_a_builder_ends_when_its_daemon_is_killed(tmp_path, base):
     (tmp_path / "pyproject.toml").write_text(
         "[build-system]\nrequires = []\nbuild-backend = 'waits'\nbackend-path = ['.']\n"
     )
-    (tmp_path / "waits.py").write_text(f"open({str(gate)!r}).read()\n")
+    # It waits as long as this process has the gate, and prints nothing that nobody would read.
+    held = os.open(gate, os.O_RDWR)
+    mark = tmp_path / "mark"
+    (tmp_path / "waits.py").write_text(f"open({str(mark)!r}, 'w')\nopen({str(gate)!r}).read()\n")
     code = f"""
 import os, signal, sys
 sys.path.append({str(Path(__file__).parent)!r})
@@ -250,7 +253,7 @@ hoplo.init(num_cpus=1)
 @hoplo.remote(runtime_env={pip(tmp_path, f"waits @ file://{tmp_path}")!r})
 def f(): pass
 ref = f.remote()
-eventually(lambda: os.open({str(gate)!r}, os.O_WRONLY | os.O_NONBLOCK), 30)
+eventually(lambda: os.path.exists({str(mark)!r}), 30)
 os.kill(daemon_pid(), signal.SIGKILL)
 try:
     hoplo.get(ref, timeout=20)
@@ -260,6 +263,7 @@ except hoplo.exceptions.NodeDiedError:
     assert run_driver(code, env={**os.environ, "HOPLO_TMPDIR": str(base)}).stdout == "told\n"
     eventually(lambda: not processes_with(str(base)), what="pip has ended")
     eventually(lambda: not processes_with("_build_environment"), what="its builder has ended")
+    os.close(held)
 
 
 @pytest.mark.near
