@@ -244,6 +244,8 @@ def test_idle_is_idle(fresh_node):
 
 # In a program of its own: where large blocks were freed before, as in this one, glibc keeps up to
 # 64 MiB at the end of each thread's memory, and `malloc_trim` leaves that (M_TRIM_THRESHOLD).
+# For a thread it keeps twice the largest piece that was freed: 38 MiB here, for the table of
+# 300,000 references. Which thread drops the references depends on who is there first.
 MANY_NESTED_REFS = """
     @hoplo.remote
     def count(boxes):
@@ -281,7 +283,9 @@ def test_memory_of_many_nested_refs_stayed_for_ever(tmp_path):
 
         def is_back():
             now = grown()
-            assert max(now.values()) < 16, now
+            daemon, program = (now[pid] for pid in pids)
+            assert daemon < 16, now
+            assert program < 48, now
             return True
 
         eventually(is_back, timeout=60, what="memory went back to the system")
