@@ -52,9 +52,9 @@ class AsyncActor:
 def wheels(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheels")
     for number in ("1.0", "2.0"):
-        wheel(folder, "einzeln", number)
-    wheel(folder, "braucht", needs="einzeln==1.0")
-    wheel(folder, "hungrig", needs="nirgends")
+        wheel(folder, "lonely", number)
+    wheel(folder, "needy", needs="lonely==1.0")
+    wheel(folder, "hungry", needs="absentee")
     return folder
 
 
@@ -141,10 +141,10 @@ def test_what_users_may_write(tmp_path):
 
 @pytest.mark.near
 def test_a_package_that_is_nowhere_fails_its_tasks_and_no_others(wheels):
-    env = pip(wheels, "nirgends==3")
-    text = error_of(version, "nirgends", runtime_env=env)
-    assert "pip install nirgends==3 failed at node" in text, text
-    assert "No matching distribution found for nirgends==3" in text, text
+    env = pip(wheels, "absentee==3")
+    text = error_of(version, "absentee", runtime_env=env)
+    assert "pip install absentee==3 failed at node" in text, text
+    assert "No matching distribution found for absentee==3" in text, text
     assert "ended with status 1 on node" in text, text
     with pytest.raises(hoplo.exceptions.HoploError, match="No matching distribution"):
         hoplo.get(Actor.options(runtime_env=env).remote().version.remote("x"), timeout=50)
@@ -170,10 +170,10 @@ def test_a_later_call_tries_again(tmp_path):
 
 
 def test_requirements_that_do_not_fit_each_other(wheels):
-    bad = pip(wheels, "hungrig", pip_check=True)
+    bad = pip(wheels, "hungry", pip_check=True)
     bad["pip"]["pip_install_options"].append("--no-deps")
-    text = error_of(version, "hungrig", runtime_env=bad)
-    assert "hungrig 1.0 requires nirgends, which is not installed" in text, text
+    text = error_of(version, "hungry", runtime_env=bad)
+    assert "hungry 1.0 requires absentee, which is not installed" in text, text
 
 
 def test_one_that_takes_too_long_is_stopped(tmp_path):
@@ -306,27 +306,27 @@ except hoplo.exceptions.RuntimeEnvSetupError as error:
 
 @pytest.mark.near
 def test_packages_are_installed_once_for_tasks_and_actors(wheels):
-    env = pip(wheels, "braucht")
+    env = pip(wheels, "needy")
     before = built()
     task = version.options(runtime_env=env)
-    assert hoplo.get([task.remote("braucht"), task.remote("einzeln")], timeout=50) == ["1.0"] * 2
+    assert hoplo.get([task.remote("needy"), task.remote("lonely")], timeout=50) == ["1.0"] * 2
     (place,) = built() - before
     mark = (place / "built.json").stat().st_ino
     actor = Actor.options(runtime_env=env).remote()
     loop = AsyncActor.options(runtime_env=env).remote()
-    refs = [actor.version.remote("einzeln"), loop.version.remote("einzeln")]
+    refs = [actor.version.remote("lonely"), loop.version.remote("lonely")]
     assert hoplo.get(refs, timeout=20) == ["1.0", "1.0"]
     assert (place / "built.json").stat().st_ino == mark
     prefix = hoplo.get(python.options(runtime_env=env).remote())[1]
     assert prefix == f"{place}/venv"
     with pytest.raises(ModuleNotFoundError):
-        hoplo.get(version.remote("einzeln"))
+        hoplo.get(version.remote("lonely"))
 
 
 def test_different_environments_share_no_process(wheels):
-    envs = [pip(wheels, f"einzeln=={number}") for number in ("1.0", "2.0")]
+    envs = [pip(wheels, f"lonely=={number}") for number in ("1.0", "2.0")]
     tasks = [version.options(runtime_env=env) for env in envs]
-    assert hoplo.get([it.remote("einzeln") for it in tasks], timeout=50) == ["1.0", "2.0"]
+    assert hoplo.get([it.remote("lonely") for it in tasks], timeout=50) == ["1.0", "2.0"]
     refs = [python.options(runtime_env=env).remote() for env in envs]
     assert len({pid for _, _, pid in hoplo.get(refs, timeout=20)}) == 2
 
@@ -390,15 +390,15 @@ def test_others_run_and_why_says_so_while_it_is_built(wheels, tmp_path):
 
 @pytest.mark.near
 def test_two_nodes_of_one_user_build_it_once(wheels):
-    env = pip(wheels, "einzeln==2.0", "braucht")
+    env = pip(wheels, "lonely==2.0", "needy")
     env["pip"]["pip_install_options"].append("--no-deps")
     code = f"""
 import hoplo, sys
 hoplo.init(num_cpus=1, runtime_env={env!r})
 @hoplo.remote
 def look():
-    import einzeln
-    return sys.prefix, einzeln.VERSION
+    import lonely
+    return sys.prefix, lonely.VERSION
 print(*hoplo.get(look.remote(), timeout=50))
 """
     before = built()
@@ -409,7 +409,7 @@ print(*hoplo.get(look.remote(), timeout=50))
 
 
 def test_files_that_somebody_removed_are_made_again(wheels):
-    env = pip(wheels, "einzeln==1.0") | {"env_vars": {"AGAIN": "1"}}
+    env = pip(wheels, "lonely==1.0") | {"env_vars": {"AGAIN": "1"}}
     task = python.options(runtime_env=env)
     _, prefix, pid = hoplo.get(task.remote(), timeout=50)
     shutil.rmtree(Path(prefix).parent)
@@ -449,11 +449,11 @@ print(*map(os.path.isdir, made))
         return {it for it in (base / "environments").iterdir() if it.is_dir()}
 
     # As long as its node lives it is used, whatever the limit is.
-    assert run_driver(code, "einzeln==1.0", "einzeln==2.0", env=env).stdout.split() == ["True"] * 2
+    assert run_driver(code, "lonely==1.0", "lonely==2.0", env=env).stdout.split() == ["True"] * 2
     first = places()
     assert len(first) == 2
     # Now nobody uses the two: the next one that is built makes room.
-    run_driver(code, "einzeln", env=env)
+    run_driver(code, "lonely", env=env)
     left = places()
     assert len(left) == 1
     assert not left & first

@@ -32,9 +32,9 @@ class Actor:
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheels")
-    wheel(folder, "einzeln")
-    wheel(folder, "braucht", needs="einzeln==1.0")
-    wheel(folder, "hungrig", needs="nirgends")
+    wheel(folder, "lonely")
+    wheel(folder, "needy", needs="lonely==1.0")
+    wheel(folder, "hungry", needs="absentee")
     return folder
 
 
@@ -44,25 +44,25 @@ def uv(folder, *packages, more=(), **fields):
 
 
 def test_a_package_that_is_nowhere(wheels):
-    env = uv(wheels, "nirgends==3")
+    env = uv(wheels, "absentee==3")
     with pytest.raises(RuntimeEnvSetupError) as caught:
-        hoplo.get(look.options(runtime_env=env).remote("nirgends"), timeout=50)
+        hoplo.get(look.options(runtime_env=env).remote("absentee"), timeout=50)
     text = str(caught.value)
-    assert "uv pip install nirgends==3 failed at node" in text, text
-    assert "nirgends was not found in the provided package locations" in " ".join(text.split()), (
+    assert "uv pip install absentee==3 failed at node" in text, text
+    assert "absentee was not found in the provided package locations" in " ".join(text.split()), (
         text
     )
 
 
 def test_requirements_that_do_not_fit_each_other(wheels):
-    env = uv(wheels, "hungrig", more=["--no-deps"], uv_check=True)
-    with pytest.raises(RuntimeEnvSetupError, match="requires `nirgends`, but it's not installed"):
-        hoplo.get(look.options(runtime_env=env).remote("hungrig"), timeout=50)
+    env = uv(wheels, "hungry", more=["--no-deps"], uv_check=True)
+    with pytest.raises(RuntimeEnvSetupError, match="requires `absentee`, but it's not installed"):
+        hoplo.get(look.options(runtime_env=env).remote("hungry"), timeout=50)
 
 
 @pytest.mark.near
 def test_a_version_of_uv_that_cannot_be_had(wheels, monkeypatch):
-    env = uv(wheels, "einzeln", uv_version="==0.0.0.1")
+    env = uv(wheels, "lonely", uv_version="==0.0.0.1")
     code = f"""
 import hoplo
 @hoplo.remote(runtime_env={env!r})
@@ -88,7 +88,7 @@ def test_a_node_without_uv_says_how_to_get_it(wheels, tmp_path):
 import os, hoplo
 os.environ["PATH"] = "/nowhere"
 hoplo.init(num_cpus=1)
-@hoplo.remote(runtime_env={uv(wheels, "einzeln")!r})
+@hoplo.remote(runtime_env={uv(wheels, "lonely")!r})
 def f(): pass
 try:
     hoplo.get(f.remote(), timeout=50)
@@ -101,11 +101,11 @@ except hoplo.exceptions.RuntimeEnvSetupError as error:
 
 
 def test_tasks_and_actors_with_packages_that_uv_installed(wheels):
-    env = uv(wheels, "braucht", uv_check=True)
+    env = uv(wheels, "needy", uv_check=True)
     task = look.options(runtime_env=env)
-    assert hoplo.get(task.remote("einzeln"), timeout=50) == ("1.0", "venv")
+    assert hoplo.get(task.remote("lonely"), timeout=50) == ("1.0", "venv")
     actor = Actor.options(runtime_env=env).remote()
-    assert hoplo.get(actor.look.remote("braucht"), timeout=20) == "1.0"
+    assert hoplo.get(actor.look.remote("needy"), timeout=20) == "1.0"
 
 
 @pytest.mark.near
@@ -121,10 +121,10 @@ def test_the_uv_of_the_path_will_do(wheels, tmp_path):
     )
     code = f"""
 import hoplo
-@hoplo.remote(runtime_env={uv(wheels, "einzeln", more=["--offline"])!r})
+@hoplo.remote(runtime_env={uv(wheels, "lonely", more=["--offline"])!r})
 def f():
-    import einzeln
-    return einzeln.VERSION
+    import lonely
+    return lonely.VERSION
 print(hoplo.get(f.remote(), timeout=50))
 """
     path = os.pathsep.join([str(tmp_path), os.environ["PATH"]])

@@ -50,12 +50,12 @@ def own(far: Any, number: int) -> str:
 
 
 def test_the_node_that_failed_is_named(far: Any, env: dict[str, Any]) -> None:
-    env["pip"]["packages"].append("nirgends")
+    env["pip"]["packages"].append("absentee")
     task = place.options(runtime_env=env, scheduling_strategy=far.on(2))
     with pytest.raises(hoplo.exceptions.RuntimeEnvSetupError) as caught:
         hoplo.get(task.remote(), timeout=60)
     assert f"failed at node {far.ids[2]}" in str(caught.value)
-    assert "No matching distribution found for nirgends" in str(caught.value)
+    assert "No matching distribution found for absentee" in str(caught.value)
     actor = Actor.options(runtime_env=env, scheduling_strategy=far.on(1)).remote()
     with pytest.raises(hoplo.exceptions.HoploError, match=f"failed at node {far.ids[1]}"):
         hoplo.get(actor.place.remote(), timeout=60)
