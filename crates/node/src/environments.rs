@@ -306,8 +306,11 @@ mod tests {
         assert_eq!(environments.pids().count(), 1);
         loop {
             let ready = poller.wait(None).unwrap();
-            environments.read_output(&poller, 1, &mut [0; 64]);
-            if ready.iter().any(|it| it.source == Source::Builder(1)) {
+            let has = |source: Source| ready.iter().any(|it| it.source == source);
+            if has(Source::BuilderOutput(1)) {
+                environments.read_output(&poller, 1, &mut [0; 64]);
+            }
+            if has(Source::Builder(1)) {
                 return environments.ended(1, &mut [0; 64]).expect("it is known");
             }
         }
