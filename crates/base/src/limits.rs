@@ -1106,6 +1106,14 @@ pub const CONTROL_QUERY_WAIT: Duration = Duration::from_secs(2);
 /// Subscriptions at one replica.
 pub const CONTROL_SUBSCRIPTIONS_MAX: usize = 32 * 1024;
 
+/// So many subscribers hear each change at once.
+pub const CONTROL_NEWS_AT_ONCE: usize = 32;
+
+/// To more of them a replica that told news waits so long for each until it tells more, `CONTROL_NEWS_GATHERED_MAX` at most: of very many
+/// changes at a time they hear together, and telling takes a part of its time only.
+pub const CONTROL_NEWS_GATHERED_OF_EACH: Duration = Duration::from_micros(50);
+pub const CONTROL_NEWS_GATHERED_MAX: Duration = Duration::from_millis(250);
+
 /// A subscriber hears at least so often how far its cursor moved, if it did.
 pub const CONTROL_SUBSCRIPTION_NEWS: Duration = Duration::from_secs(1);
 
@@ -1232,6 +1240,7 @@ pub const NODES_SETTLED_KEPT: usize = 1000;
 /// A change of a node's load is told so much later, with what came meanwhile.
 pub const LOAD_GATHERED: Duration = Duration::from_millis(2);
 
-/// For each other node of its cluster a node waits so much longer: all nodes together tell the head 67,000 loads a second at most, with which its
-/// deciding thread is busy for two thirds of its time (`hoplo_sim::cost`, `scale busy`). It begins to count with 134 nodes.
-pub const LOAD_GATHERED_OF_EACH: Duration = Duration::from_micros(15);
+/// For each other node of its cluster a node waits so long until it tells the head more of a kind: all nodes together tell the head 67,000 loads
+/// a second at most, with which its deciding thread is busy for two thirds of its time (`hoplo_sim::cost`, `scale busy`). For loads it begins to
+/// count with 134 nodes.
+pub const TOLD_HEAD_OF_EACH: Duration = Duration::from_micros(15);

@@ -84,6 +84,8 @@ impl Cluster {
             }
             ToClient::ActorCreated { request, .. }
             | ToClient::ActorFound { request, .. }
+            | ToClient::GroupCreated { request, .. }
+            | ToClient::GroupState { request, .. }
             | ToClient::KvAnswer { request, .. } => {
                 self.client(id).asks.answers.insert(request, message);
             }
@@ -91,7 +93,7 @@ impl Cluster {
         }
     }
 
-    fn ask(
+    pub fn ask(
         &mut self,
         id: ProcessId,
         fiber: &mut Fiber,
@@ -104,7 +106,7 @@ impl Cluster {
         Flow::Wait(Wait::Answer(request))
     }
 
-    fn answer(&mut self, id: ProcessId, fiber: &mut Fiber) -> Result<ToClient, Flow> {
+    pub fn answer(&mut self, id: ProcessId, fiber: &mut Fiber) -> Result<ToClient, Flow> {
         let request = fiber.request.expect("it was asked");
         match self.client(id).asks.answers.remove(&request) {
             None => Err(Flow::Wait(Wait::Answer(request))),

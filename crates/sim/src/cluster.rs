@@ -14,6 +14,7 @@ use crate::client::Client;
 use crate::counts::Counts;
 use crate::daemon::Daemon;
 use crate::faults::Plan;
+use crate::groups::Operator;
 use crate::host::Host;
 use crate::invariants::Books;
 use crate::kernel::Kernel;
@@ -78,6 +79,8 @@ pub enum Step {
     Leaves,
     LinkFault,
     Fault,
+    /// Somebody removes placement groups that are old.
+    GroupsEnd,
     DriversDone,
 }
 
@@ -108,6 +111,7 @@ pub struct Cluster {
     pub counts: Counts,
     pub books: Books,
     pub questions: Questions,
+    pub operator: Operator,
     pub story: Story,
     pub drivers: Vec<ProcessId>,
     pub steps: u64,
@@ -186,6 +190,7 @@ impl Cluster {
             counts,
             books: Books::default(),
             questions: Questions::default(),
+            operator: Operator::default(),
             story: Story::default(),
             drivers: Vec::new(),
             steps: 0,
@@ -206,7 +211,8 @@ impl Cluster {
             let mut rng = Rng::new(self.rng.next());
             let mut plan = Plan::new(&mut rng);
             (plan.keeps_rows, plan.head_dies_at) = (true, None);
-            *self = Self::alone(self.seed, rng, plan, self.life + 1, control);
+            let story = std::mem::take(&mut self.story);
+            *self = Self { story, ..Self::alone(self.seed, rng, plan, self.life + 1, control) };
             self.counts.join(&counts);
             self.live();
         }
@@ -296,6 +302,7 @@ impl Cluster {
             Step::Leaves => self.leaves(),
             Step::LinkFault => self.link_fault(),
             Step::Fault => self.fault(),
+            Step::GroupsEnd => self.groups_end(),
             Step::DriversDone => self.drivers_done(),
         }
     }
@@ -333,6 +340,11 @@ impl Cluster {
         }
     }
 
+    /// The drivers have finished, and time has passed since.
+    pub fn is_done(&self) -> bool {
+        self.now >= self.done_at
+    }
+
     fn done_soon(&mut self) {
         self.done_at = self.now + SETTLES_WITHIN;
         self.at_node(self.head(), self.now + SETTLES_WITHIN, Step::DriversDone);
@@ -345,7 +357,7 @@ impl Cluster {
     /// They have dropped everything and time has passed: what is left is a leak. Then they exit.
     fn drivers_done(&mut self) {
         // Drivers end more than once (by themselves, killed, with their node): the last time counts.
-        if self.now < self.done_at {
+        if !self.is_done() {
             return;
         }
         let unfinished = self.clients.values().any(|it| it.alive && it.session.unfinished() > 0);
@@ -382,6 +394,9 @@ impl Cluster {
     }
 
     pub fn note(&mut self, line: impl FnOnce() -> String) {
+        if !self.story.is_written() {
+            return;
+        }
         let line = line();
         if self.plan.prints {
             eprintln!("{:>12.6}ms {}", self.now.0 as f64 / 1e6, shorten(&line));

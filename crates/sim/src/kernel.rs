@@ -244,7 +244,8 @@ impl Cluster {
                 detached.push(row.actor);
             }
         }
-        if detached.is_empty() {
+        let groups = self.groups();
+        if detached.is_empty() && groups.is_empty() {
             return false;
         }
         if !self.drivers.iter().any(|driver| self.clients[driver].alive) {
@@ -260,6 +261,9 @@ impl Cluster {
         for actor in detached {
             self.books.facts.kills(actor, true);
             self.say(killer, ToNode::ActorKill { actor, no_restart: true });
+        }
+        for group in groups {
+            self.removes(killer, group);
         }
         true
     }

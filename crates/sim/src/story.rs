@@ -1,4 +1,5 @@
-//! What happened lately: printed when an invariant fails.
+//! What happened lately: printed when an invariant fails. To write it takes most of the time of a run, so it is written only when a seed
+//! that failed runs again.
 
 use std::collections::VecDeque;
 
@@ -10,10 +11,19 @@ const PRINTED: usize = 120;
 
 #[derive(Debug, Default)]
 pub struct Story {
+    is_written: bool,
     lines: VecDeque<(Instant, String)>,
 }
 
 impl Story {
+    pub fn begin(&mut self) {
+        self.is_written = true;
+    }
+
+    pub fn is_written(&self) -> bool {
+        self.is_written
+    }
+
     pub fn note(&mut self, now: Instant, line: String) {
         if self.lines.len() == KEPT {
             self.lines.pop_front();

@@ -19,6 +19,7 @@ use crate::daemon::Daemon;
 use crate::faults::Plan;
 use crate::host::Host;
 use crate::memory::Memory;
+use crate::workload::{ZONE, ZONES};
 
 /// Rows as they are, and the entries of the store that made them so.
 type Rowset = Vec<(NodeEntry, u64)>;
@@ -31,9 +32,21 @@ pub fn number(at: u32) -> NodeNumber {
 /// It runs, and no other one knows of it.
 pub fn begins(plan: &Plan, at: u32) -> Box<Host> {
     let beginning = Beginning { node: number(at), rows: Rows::default() };
-    let daemon = Daemon::new(plan, beginning, resources(plan, at));
+    let mut daemon = Daemon::new(plan, beginning, resources(plan, at));
+    daemon.node.set_labels(labels(at));
+    daemon.node.scheduler.set_labels(labels(at));
     let memory = Memory::new(plan.capacity_bytes);
     Box::new(Host::new(daemon, memory, Carrier::new(number(at), plan)))
+}
+
+/// What must be in one zone can be at the head.
+fn labels(at: u32) -> BTreeMap<String, String> {
+    [(ZONE.to_string(), ZONES[at as usize % 2].to_string())].into()
+}
+
+pub fn labels_of(node: NodeNumber) -> BTreeMap<String, String> {
+    let at = (0..).find(|at| number(*at) == node).expect("the table gave its number");
+    labels(at)
 }
 
 fn resources(plan: &Plan, at: u32) -> ResourceSet {
@@ -91,7 +104,7 @@ impl Cluster {
             head: at == 0,
             hostname: format!("host{at}"),
             resources: resources(&self.plan, at),
-            labels: BTreeMap::new(),
+            labels: labels(at),
             store_bytes: 0,
             session_dir: "/session".to_string(),
             pid: 1,

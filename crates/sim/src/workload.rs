@@ -3,13 +3,16 @@
 //! Methods never wait, and what an actor keeps is never passed on: else programs could wait for
 //! themselves, which is no fault of ours.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hoplo_base::{FunctionId, ObjectId, ResourceSet};
 use hoplo_core::session::CallOptions;
 use hoplo_wire::call::{CALL_RETRY_ANY, CALL_STREAMING};
-use hoplo_wire::node::{Shape, Strategy};
+use hoplo_wire::node::{
+    BundleSpec, Condition, GroupSpec, GroupStrategy, LabelSelector, Shape, Strategy,
+};
 
 use crate::faults::Plan;
 use crate::rng::Rng;
@@ -50,6 +53,9 @@ pub enum Op {
     },
     /// With so many restarts.
     Create(Box<Submission>, i32, Option<Name>),
+    /// Makes a placement group, and waits until it is created.
+    Group(Box<GroupSpec>),
+    RemoveGroup(u64),
     /// Looks for an actor by its name.
     Find(String),
     Kv(KvStep),
@@ -98,6 +104,16 @@ pub struct Submission {
     pub nested: usize,
     pub handles: usize,
     pub options: Arc<CallOptions>,
+    /// In a placement group, if there is one.
+    pub bundle: Option<Bundle>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Bundle {
+    /// Which of the groups at hand.
+    pub group: u64,
+    /// Absent: any bundle will do.
+    pub index: Option<u32>,
 }
 
 #[derive(Clone, Debug)]
@@ -135,7 +151,7 @@ fn op(rng: &mut Rng, role: Role, depth: u8, plan: &Plan) -> Op {
     let waits = matches!(role, Role::Driver | Role::Task | Role::Stream);
     let submits = depth < DEPTH_MAX;
     loop {
-        return match rng.below(32) {
+        return match rng.below(34) {
             0..=2 => {
                 let most = if rng.one_in(8) { 60 } else { 4 };
                 Op::Work(rng.delay(Duration::from_millis(most)))
@@ -175,6 +191,8 @@ fn op(rng: &mut Rng, role: Role, depth: u8, plan: &Plan) -> Op {
             }
             30 if waits => Op::Kv(kv_step(rng)),
             31 if waits => Op::Find(name(rng).name),
+            32 if waits => Op::Group(Box::new(group(rng, plan))),
+            33 if rng.one_in(4) => Op::RemoveGroup(pick),
             _ => continue,
         };
     }
@@ -183,6 +201,43 @@ fn op(rng: &mut Rng, role: Role, depth: u8, plan: &Plan) -> Op {
 fn name(rng: &mut Rng) -> Name {
     let name = ["first", "second"][rng.below(2) as usize].to_string();
     Name { name, detached: !rng.one_in(3), get_if_exists: rng.one_in(2) }
+}
+
+fn group(rng: &mut Rng, plan: &Plan) -> GroupSpec {
+    let bundle = |rng: &mut Rng| BundleSpec {
+        resources: shape([0.5, 1.0, 1.0, 2.0][rng.below(4) as usize]).resources,
+        labels: match plan.nodes > 1 && rng.one_in(4) {
+            true => [(ZONE.to_string(), ZONES[rng.below(2) as usize].to_string())].into(),
+            false => BTreeMap::new(),
+        },
+    };
+    GroupSpec {
+        name: String::new(),
+        namespace: String::new(),
+        detached: rng.one_in(6),
+        strategy: GroupStrategy::ALL[rng.below(4) as usize],
+        bundles: (0..1 + rng.below(3)).map(|_| bundle(rng)).collect(),
+    }
+}
+
+fn bundle(rng: &mut Rng) -> Option<Bundle> {
+    let index = rng.one_in(2).then(|| rng.below(2) as u32);
+    rng.one_in(2).then(|| Bundle { group: rng.next(), index })
+}
+
+/// What each node is labelled with. The head is in the first zone, so what must be there can be.
+pub const ZONE: &str = "zone";
+pub const ZONES: [&str; 2] = ["first", "second"];
+
+/// In the first zone; or in the second one if that can be, and else in the first.
+fn labels(rng: &mut Rng) -> Vec<LabelSelector> {
+    let selector =
+        |zone: &str| LabelSelector(vec![(ZONE.to_string(), Condition::In(vec![zone.to_string()]))]);
+    match rng.below(8) {
+        0 => vec![selector(ZONES[0])],
+        1 => vec![selector(ZONES[1]), selector(ZONES[0])],
+        _ => vec![],
+    }
 }
 
 fn kv_step(rng: &mut Rng) -> KvStep {
@@ -225,6 +280,7 @@ fn submission(rng: &mut Rng, depth: u8, plan: &Plan) -> Submission {
     let holds = shape.resources.units("GPU") > 0.0;
     if plan.nodes > 1 {
         shape.strategy = strategy(rng, plan);
+        shape.labels = labels(rng);
     }
     let options = CallOptions {
         function: FunctionId([class; 16]),
@@ -253,6 +309,7 @@ fn submission(rng: &mut Rng, depth: u8, plan: &Plan) -> Submission {
         nested: [0, 0, 1, 2][rng.below(4) as usize],
         handles: rng.below(2) as usize,
         options: Arc::new(options),
+        bundle: bundle(rng).filter(|_| !holds),
     }
 }
 
@@ -262,6 +319,7 @@ fn method(rng: &mut Rng, role: Role, plan: &Plan) -> Submission {
     let mut where_it_lives = shape(0.0);
     if constructor && plan.nodes > 1 {
         where_it_lives.strategy = strategy(rng, plan);
+        where_it_lives.labels = labels(rng);
     }
     let options = CallOptions {
         function: FunctionId([99; 16]),
@@ -282,6 +340,7 @@ fn method(rng: &mut Rng, role: Role, plan: &Plan) -> Submission {
         nested: [0, 1, 2][rng.below(3) as usize],
         handles: usize::from(!constructor && rng.one_in(6)),
         options: Arc::new(options),
+        bundle: bundle(rng).filter(|_| constructor),
     }
 }
 

@@ -18,7 +18,7 @@ use crate::control::GroupEntry;
 use crate::control::rows::group_key;
 use crate::sched::bundle::GroupFailures;
 use crate::sched::groups::{self, Groups, NodeView, Phase};
-use crate::sched::local;
+use crate::sched::{broker, local};
 
 #[derive(Debug, Default)]
 pub(super) struct GroupDesk {
@@ -153,6 +153,7 @@ impl Node {
                 let failures = Box::new(failures(group, &why));
                 self.groups.remember(group, why);
                 self.far_group_ended(group);
+                self.pass_to_broker(broker::Event::GroupEnded { group });
                 local::Event::GroupEnded { group, failures }
             }
         };
@@ -187,6 +188,20 @@ impl Node {
         let group = group_of(wanted)?;
         let why = self.why_gone(group)?;
         Some(failures(group, &why))
+    }
+
+    pub(super) fn failures_of(&self, group: GroupId) -> GroupFailures {
+        failures(group, &self.why_gone(group).unwrap_or_default())
+    }
+
+    /// Of the head: somebody asks in vain where there is room in a group of ours that is gone, so he did not hear of its end.
+    pub(super) fn tell_of_end(&mut self, node: NodeNumber, wanted: &ResourceSet) {
+        let Some(group) = group_of(wanted) else { return };
+        if self.planner_of(group) == self.config.node
+            && let Some(why) = self.why_gone(group)
+        {
+            self.order_bundles(node, group, BundleOrder::End { why });
+        }
     }
 
     /// Absent if it is there, or if it is not known here that it is not.

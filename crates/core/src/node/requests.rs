@@ -29,7 +29,7 @@ impl Node {
         }
     }
 
-    fn on_request(&mut self, from: ProcessId, message: ToNode) {
+    pub(super) fn on_request(&mut self, from: ProcessId, message: ToNode) {
         let process = &self.processes[&from];
         let (kind, job) = (process.kind, process.job);
         if self.is_joined() && kind != Kind::Tool && is_of_groups(&message) {

@@ -25,6 +25,8 @@ pub(super) enum Timer {
     Name(u64),
     /// This node's load has changed.
     Load,
+    /// The head may hear again which deaths this node has passed.
+    Passed,
     /// Who did not answer by then is late.
     Query(u64),
     /// Those that are left are killed, and the node ends.
@@ -62,6 +64,7 @@ impl Node {
                 Timer::Drain => self.look_whether_drained(),
                 Timer::Name(ask) => self.give_name_up(ask),
                 Timer::Load => self.tell_load(),
+                Timer::Passed => self.may_tell_passed(),
                 Timer::Query(round) => self.end_round(round),
                 Timer::Stop => self.out.push(Effect::Stopped),
             }

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
-use hoplo_base::{ActorId, FunctionId, Instant, ObjectId, ProcessId, TaskId, limits};
+use hoplo_base::{ActorId, FunctionId, GroupId, Instant, ObjectId, ProcessId, TaskId, limits};
 use hoplo_core::worker::Worker;
 use hoplo_wire::node::ToNode;
 use hoplo_wire::reply::{ReplyHeader, ReplyKind, Returned};
@@ -35,6 +35,10 @@ pub struct Fiber {
     views: Vec<u64>,
     refs: Vec<ObjectId>,
     pub handles: Vec<ActorId>,
+    /// That it made, and that were created.
+    pub groups: Vec<GroupId>,
+    /// It was made, and is not created yet.
+    pub awaits_group: Option<GroupId>,
     /// Streams, and how many items were taken.
     streams: Vec<(TaskId, u32)>,
     pub wait: Option<Wait>,
@@ -139,6 +143,8 @@ impl Fiber {
             views: Vec::new(),
             refs: Vec::new(),
             handles: Vec::new(),
+            groups: Vec::new(),
+            awaits_group: None,
             streams: Vec::new(),
             wait: None,
             waits_since: Instant::ZERO,
@@ -218,6 +224,11 @@ impl Fiber {
     fn handle(&self, pick: u64) -> Option<ActorId> {
         let len = self.handles.len() as u64;
         (len > 0).then(|| self.handles[(pick % len) as usize])
+    }
+
+    pub fn group(&self, pick: u64) -> Option<GroupId> {
+        let len = self.groups.len() as u64;
+        (len > 0).then(|| self.groups[(pick % len) as usize])
     }
 
     /// Different refs of its own.

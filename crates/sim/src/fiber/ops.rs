@@ -1,7 +1,10 @@
 //! Steps of a program: submissions, actors, streams.
 
+use std::sync::Arc;
+
+use hoplo_base::bundles::group_of;
 use hoplo_base::{ActorId, ProcessId, TaskId};
-use hoplo_core::session::{Call as SessionCall, CreateActor, Event, StreamNext};
+use hoplo_core::session::{Call as SessionCall, CallOptions, CreateActor, Event, StreamNext};
 use hoplo_wire::call::CALL_STREAMING;
 use hoplo_wire::node::{Shape, ToNode};
 
@@ -75,6 +78,8 @@ impl Cluster {
             Op::Create(submission, restarts, name) => {
                 return self.create(id, fiber, submission, *restarts, name.as_ref());
             }
+            Op::Group(spec) => return self.makes_group(id, fiber, spec),
+            Op::RemoveGroup(pick) => self.removes_group(id, fiber, *pick),
             Op::Find(name) => return self.finds(id, fiber, name),
             Op::Kv(step) => return self.kv(id, fiber, step),
             Op::Call(submission, pick) => {
@@ -145,7 +150,12 @@ impl Cluster {
             nested.push(fiber.handles[(from as usize + at) % fiber.handles.len()].handle());
         }
         let args = encode_args(submission, fiber.depth + 1, &nested);
-        SessionCall { options: submission.options.clone(), args, refs, nested, packed: false }
+        let mut options = submission.options.clone();
+        let shape = self.in_group(fiber, &options.shape, submission.bundle);
+        if shape != *options.shape {
+            options = Arc::new(CallOptions { shape: Arc::new(shape), ..(*options).clone() });
+        }
+        SessionCall { options, args, refs, nested, packed: false }
     }
 
     pub(super) fn submit(&mut self, id: ProcessId, fiber: &mut Fiber, submission: &Submission) {
@@ -198,14 +208,16 @@ impl Cluster {
             call.refs.clear();
         }
         let detached = name.is_some_and(|name| name.detached);
-        let strategy = submission.options.shape.strategy.clone();
+        let shape =
+            Shape { resources: shape(1.0).resources, ..(*submission.options.shape).clone() };
+        let shape = self.in_group(fiber, &shape, submission.bundle);
         let mut create = CreateActor {
             class_name: "A".to_string(),
             name: name.map(|name| name.name.clone()).unwrap_or_default(),
             namespace: String::new(),
             detached,
             get_if_exists: name.is_some_and(|name| name.get_if_exists),
-            shape: Shape { strategy, ..shape(1.0) },
+            shape,
             held: hoplo_base::ResourceSet::new(),
             max_restarts: restarts,
             checkpoints: self.checkpoints(restarts),
@@ -220,7 +232,8 @@ impl Cluster {
         }
         let text = format!("refs {:?}, nested {:?}", ids(&call.refs), ids(&call.nested));
         let logs = create.checkpoints.is_some();
-        let fact = fact(&call, None, None); // no cancellation reaches an actor
+        let mut fact = fact(&call, None, None); // no cancellation reaches an actor
+        fact.group = group_of(&create.shape.resources);
         let actor = self
             .session(id, |session, now, effects| session.create_actor(now, call, create, effects));
         self.books.facts.submits(actor.0, fact);
@@ -299,5 +312,7 @@ fn fact(call: &SessionCall, parent: Option<TaskId>, actor: Option<ActorId>) -> C
     let may_run_again = actor.is_none() && !streams && !call.packed;
     let (refs, nested) = (call.refs.clone(), call.nested.clone());
     let max_retries = call.options.max_retries;
-    Call { parent, actor, refs, nested, max_retries, may_run_again }
+    let group = group_of(&call.options.shape.resources);
+    let labels = call.options.shape.labels.clone();
+    Call { parent, actor, refs, nested, max_retries, may_run_again, group, labels }
 }

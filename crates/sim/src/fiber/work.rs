@@ -133,6 +133,7 @@ impl Cluster {
         if role != Role::Constructor {
             self.starts_once(header.task, header.attempt, caller, id);
         }
+        self.may_run_here(task);
         for (object, value) in view.refs().expect("callers here write well") {
             match value {
                 ValueView::Inline(bytes) => {

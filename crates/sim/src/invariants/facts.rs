@@ -6,8 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hoplo_base::limits::{RESTARTS_FAILED_MAX, STARTS_FAILED_MAX, WORKERS_UNTAKEN_MAX};
-use hoplo_base::{ActorId, JobId, NodeNumber, ObjectId, ProcessId, TaskId};
+use hoplo_base::{ActorId, GroupId, JobId, NodeNumber, ObjectId, ProcessId, TaskId};
 use hoplo_wire::FailureKind;
+use hoplo_wire::node::LabelSelector;
 
 #[derive(Debug, Default)]
 pub struct Facts {
@@ -25,6 +26,9 @@ pub struct Facts {
     /// Ended so by the program itself, or for what it was denied.
     failed_by_itself: BTreeSet<(TaskId, FailureKind)>,
     actors: BTreeMap<ActorId, Actor>,
+    /// The job with which each ends.
+    groups: BTreeMap<GroupId, Option<JobId>>,
+    groups_removed: BTreeSet<GroupId>,
     /// Processes that run none of our code any more, however that came.
     ended: BTreeSet<ProcessId>,
     /// Of those, who did not leave by itself.
@@ -58,6 +62,10 @@ pub struct Call {
     /// What lies in other arguments.
     pub nested: Vec<ObjectId>,
     pub max_retries: i32,
+    /// It is to run in a bundle of this one.
+    pub group: Option<GroupId>,
+    /// Where it may run, and where rather.
+    pub labels: Vec<LabelSelector>,
     /// Its results are made again when they are lost: it is neither a method's call nor a stream, and its frame has its arguments.
     pub may_run_again: bool,
 }
@@ -82,6 +90,14 @@ impl Facts {
 
     pub fn creates(&mut self, actor: ActorId, max_restarts: i32) {
         self.actors.entry(actor).or_default().max_restarts = max_restarts;
+    }
+
+    pub fn makes_group(&mut self, group: GroupId, job: Option<JobId>) {
+        self.groups.insert(group, job);
+    }
+
+    pub fn removes_group(&mut self, group: GroupId) {
+        self.groups_removed.insert(group);
     }
 
     pub fn tells_of(&mut self, actor: ActorId) {
@@ -270,6 +286,27 @@ impl Facts {
 
     pub fn is_told(&self, actor: ActorId) -> bool {
         self.actors.get(&actor).is_some_and(|actor| actor.told)
+    }
+
+    /// With which it ends.
+    pub fn job_of_group(&self, group: GroupId) -> Option<JobId> {
+        self.groups.get(&group).copied().flatten()
+    }
+
+    pub fn is_removed(&self, group: GroupId) -> bool {
+        self.groups_removed.contains(&group)
+    }
+
+    /// In which a task is to run, or the actor whose method it calls.
+    pub fn group_of(&self, task: TaskId) -> Option<GroupId> {
+        let call = self.calls.get(&task)?;
+        let actor = call.actor.and_then(|actor| self.calls.get(&actor.0));
+        actor.unwrap_or(call).group
+    }
+
+    /// Where it may run, and where rather.
+    pub fn labels_of(&self, task: TaskId) -> &[LabelSelector] {
+        self.calls.get(&task).map_or(&[], |call| &call.labels)
     }
 
     pub fn actor_of(&self, task: TaskId) -> Option<ActorId> {

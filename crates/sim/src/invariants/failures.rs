@@ -10,6 +10,7 @@
 //! | `OutOfMemory` | the same, and a worker of these used too much memory |
 //! | `ActorUnavailable` | the actor's worker died in the midst of it, or the actor went down often |
 //! | `ActorDied` | the actor was killed for good, used up its restarts, ended with its job, or its handle is lost |
+//! | `TaskGroupRemoved`, `ActorGroupRemoved` | the placement group in which it was to run was removed, or its job ended |
 //! | `WorkerStart` | starts for its job failed, as often as they are tried |
 //! | `ObjectLost`, `OwnerDied` | the daemon or its owner said so of this object, and its owner, a holder or a node had died; or the disk failed. Its task |
 //! | | does not run again, or its owner is dead |
@@ -98,6 +99,10 @@ impl Cluster {
             FailureKind::ActorUnavailable => facts.is_unavailable(task),
             FailureKind::ActorDied => {
                 facts.actor_of(task).is_some_and(|actor| self.actor_is_gone(actor))
+                    || self.was_in_group_that_is_gone(task)
+            }
+            FailureKind::TaskGroupRemoved | FailureKind::ActorGroupRemoved => {
+                self.was_in_group_that_is_gone(task)
             }
             FailureKind::WorkerStart => {
                 let owner = self.clients.get(&task.owner);
@@ -109,8 +114,6 @@ impl Cluster {
             | FailureKind::PendingCallsLimit
             | FailureKind::NodeDied
             | FailureKind::NotSent
-            | FailureKind::TaskGroupRemoved
-            | FailureKind::ActorGroupRemoved
             | FailureKind::TaskUnschedulable
             | FailureKind::ActorUnschedulable => false,
         }
@@ -134,7 +137,7 @@ impl Cluster {
         others.into_iter().any(has)
     }
 
-    fn job_has_ended(&self, job: JobId) -> bool {
+    pub fn job_has_ended(&self, job: JobId) -> bool {
         let mut drivers = self.clients.values().filter(|it| it.is_driver && it.job == job);
         !drivers.any(|driver| driver.alive && self.is_open(driver.id))
     }

@@ -41,10 +41,16 @@ impl Cluster {
             assert!(host.memory.on_disk() == 0, "spilled bytes are left at {number}");
             assert!(node.scheduler.leases().next().is_none(), "{}", self.whats_up());
             assert!(node.scheduler.waiting().next().is_none(), "{}", self.whats_up());
+            let bundles = node.scheduler.bundles_held();
+            assert!(bundles.is_empty(), "bundles are left at {number}: {bundles:?}");
+            let (free, total) = (node.scheduler.available(), node.scheduler.total());
+            assert_eq!(free, *total, "resources are taken at {number}");
             node.check();
             let left: Vec<_> = node.processes().map(|process| process.id).collect();
             assert!(left.is_empty(), "{left:?} are not buried");
             assert!(node.is_quiet(), "references are under way at {number}");
+            let groups = self.groups();
+            assert!(groups.is_empty(), "placement groups are left: {groups:?}");
             assert!(host.carrier.is_idle(), "calls are under way:\n{}", self.whats_up());
         }
     }

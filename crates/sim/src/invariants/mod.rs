@@ -9,6 +9,7 @@ mod ledgers;
 mod losses;
 mod order;
 mod past;
+mod places;
 mod reach;
 mod values;
 

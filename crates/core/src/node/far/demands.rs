@@ -11,8 +11,8 @@
 
 use std::collections::BTreeMap;
 
-use hoplo_base::limits::{LOAD_GATHERED, LOAD_GATHERED_OF_EACH};
-use hoplo_base::{ActorId, JobId, NodeNumber, ProcessId, ResourceSet};
+use hoplo_base::limits::{LOAD_GATHERED, TOLD_HEAD_OF_EACH};
+use hoplo_base::{ActorId, GroupId, JobId, NodeNumber, ProcessId, ResourceSet};
 use hoplo_wire::node::{Shape, Strategy, ToClient};
 use hoplo_wire::peer::{Found, Load, Peer};
 use hoplo_wire::{Failure, FailureKind};
@@ -184,6 +184,7 @@ impl Node {
             }
             From::Tell { claimant, stuck } => self.tell_stuck(claimant, stuck),
             From::Fail { claimant, why } => self.never_placed(claimant, &why),
+            From::FailOfGroup { claimant, group } => self.fails_with_group(claimant, group),
             From::Coming { claimant, wanted, count } => match claimant {
                 Claimant::Demand { process, key } => {
                     self.send(process, ToClient::LeasesComing { key, wanted, count });
@@ -191,6 +192,19 @@ impl Node {
                 Claimant::Actor { .. } => {} // it is one
             },
             From::Recite => self.recite(),
+        }
+    }
+
+    fn fails_with_group(&mut self, claimant: Claimant, group: GroupId) {
+        let gone = self.failures_of(group);
+        match claimant {
+            Claimant::Demand { process, key } => {
+                self.send(process, ToClient::LeaseFailed { key, failure: gone.of_tasks });
+            }
+            Claimant::Actor { actor, incarnation } => {
+                let failure = gone.of_actors;
+                self.pass_to_actors(life::Event::PlacementFailed { actor, incarnation, failure });
+            }
         }
     }
 
@@ -311,6 +325,9 @@ impl Node {
     }
 
     pub(super) fn on_sought(&mut self, asker: NodeNumber, seek: u64, shape: Shape, wanted: u32) {
+        if wanted > 0 {
+            self.tell_of_end(asker, &shape.resources);
+        }
         self.pass_to_global(global::Event::Sought { asker, seek, shape, wanted });
     }
 
@@ -334,7 +351,7 @@ impl Node {
     fn load_changed(&mut self) {
         if !std::mem::replace(&mut self.far.load_timer, true) {
             let others = self.far.nodes.len() as u32;
-            self.after(LOAD_GATHERED.max(LOAD_GATHERED_OF_EACH * others), Timer::Load);
+            self.after(LOAD_GATHERED.max(TOLD_HEAD_OF_EACH * others), Timer::Load);
         }
     }
 

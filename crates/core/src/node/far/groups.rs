@@ -9,7 +9,7 @@ use hoplo_wire::node::{GroupSpec, GroupState, ToClient, ToNode};
 use hoplo_wire::peer::Peer;
 
 use super::Node;
-use crate::sched::local;
+use crate::sched::{groups, local};
 
 #[derive(Debug, Default)]
 pub(super) struct GroupAsks {
@@ -89,8 +89,30 @@ impl Node {
         self.far.group_asks.removed.remove(&group);
     }
 
+    /// What was asked before this node heard that it is the head itself.
+    fn groups_are_planned_here(&mut self) {
+        let asks = std::mem::take(&mut self.far.group_asks);
+        let creations = asks
+            .creations
+            .into_iter()
+            .map(|((from, request), spec)| (from, ToNode::GroupCreate { request, spec }));
+        let watches = asks
+            .watches
+            .into_iter()
+            .map(|((from, request), group)| (from, ToNode::GroupWatch { request, group }));
+        for (from, message) in creations.chain(watches) {
+            self.on_request(from, message);
+        }
+        for group in asks.removed {
+            self.pass_to_groups(groups::Event::RemoveAsked { group });
+        }
+    }
+
     pub(super) fn groups_at_new_head(&mut self) {
-        let Some(head) = self.far.head.filter(|head| self.is_far(*head)) else { return };
+        let Some(head) = self.far.head else { return };
+        if head == self.me() {
+            return self.groups_are_planned_here();
+        }
         self.pass_to_scheduler(local::Event::PlannerGone);
         let own = |job: &&JobId| job.node() == self.config.node;
         let going_on = self.jobs.iter().filter(|(_, job)| job.ended_us.is_none());

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use hoplo_base::limits::TOLD_HEAD_OF_EACH;
 use hoplo_base::{JobId, NodeNumber, ProcessId};
 use hoplo_wire::node::{DeathCause, Obituary, ToClient};
 use hoplo_wire::peer::Peer;
@@ -11,6 +12,7 @@ use crate::actors::life;
 use crate::claims::{self, Epoch};
 use crate::control::{NodeEntry, NodeState};
 use crate::node::Effect;
+use crate::node::Timer;
 use crate::objects;
 use crate::transfer;
 
@@ -192,9 +194,21 @@ impl Node {
         self.out.push(Effect::Settle { epoch: done.0 });
     }
 
-    /// Its claims are confirmed that were open when that node died, and heirs have heard what is known here: the head is told, or is
-    /// this node.
+    /// Its claims are confirmed that were open when that node died, and heirs have heard what is known here: the head is told, at once unless
+    /// it was told of another death just now, or is this node. So many deaths at a time are few words.
     pub(super) fn has_passed(&mut self, epoch: Epoch) {
+        self.far.passed_here = self.far.passed_here.max(Some(epoch));
+        if !self.far.passed_timer {
+            self.may_tell_passed();
+        }
+    }
+
+    pub(in crate::node) fn may_tell_passed(&mut self) {
+        self.far.passed_timer = false;
+        let Some(epoch) = self.far.passed_here.take() else { return };
+        let others = self.far.nodes.len() as u32;
+        self.far.passed_timer = true;
+        self.after(TOLD_HEAD_OF_EACH * others, Timer::Passed);
         match self.far.head {
             Some(head) if head == self.me() => self.on_passed(head, epoch.0),
             Some(head) => self.send_peer(head, Peer::Passed { epoch: epoch.0 }),

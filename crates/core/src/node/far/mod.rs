@@ -49,7 +49,7 @@ use hoplo_wire::node::{ActorSpec, ToNode};
 use hoplo_wire::peer::Load;
 
 use super::Node;
-use crate::claims::{Claims, Passing as Passed};
+use crate::claims::{Claims, Epoch, Passing as Passed};
 use crate::control::NodeEntry;
 use crate::sched::place::Place;
 use crate::sched::{Broker, GlobalScheduler};
@@ -112,6 +112,9 @@ pub(super) struct Far {
     /// `LocalScheduler::changes` when the load was looked at last.
     load_seen: u64,
     load_timer: bool,
+    /// Of deaths, up to which this node has passed them all; absent once that is told.
+    passed_here: Option<Epoch>,
+    passed_timer: bool,
     /// To which head what was told.
     load_told: Option<(NodeNumber, Load)>,
     estates: estates::Estates,
@@ -199,6 +202,8 @@ impl Far {
             global: None,
             load_seen: 0,
             load_timer: false,
+            passed_here: None,
+            passed_timer: false,
             load_told: None,
             estates: estates::Estates::default(),
             keepers: keepers::Keepers::default(),

@@ -1,7 +1,7 @@
 //! What deciders of other nodes say.
 
 use hoplo_base::{JobId, NodeNumber, ProcessId};
-use hoplo_wire::node::ToNode;
+use hoplo_wire::node::{ToClient, ToNode};
 use hoplo_wire::peer::{Peer, StopManner};
 
 use super::Node;
@@ -102,9 +102,20 @@ impl Node {
 
             Peer::Demand { process, job, key, shape, wanted } => {
                 self.stranger(process).job = job;
+                if wanted > 0
+                    && let Some(gone) = self.group_is_gone(&shape.resources)
+                {
+                    let failure = gone.of_tasks;
+                    return self.send(process, ToClient::LeaseFailed { key, failure });
+                }
                 self.pass_to_scheduler(local::Event::Demanded { process, job, key, shape, wanted });
             }
             Peer::PlaceActor { actor, incarnation, job, shape, held } => {
+                if let Some(gone) = self.group_is_gone(&shape.resources) {
+                    let failure = gone.of_actors;
+                    let refused = Peer::ActorNotPlaced { actor, incarnation, failure };
+                    return self.send_peer(from, refused);
+                }
                 let waits = local::Event::ActorWaits { actor, incarnation, job, shape, held };
                 self.pass_to_scheduler(waits);
             }

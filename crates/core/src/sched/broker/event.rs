@@ -1,6 +1,6 @@
 //! What the broker is told, and what it wants.
 
-use hoplo_base::{ActorId, JobId, NodeNumber, ProcessId, ResourceSet};
+use hoplo_base::{ActorId, GroupId, JobId, NodeNumber, ProcessId, ResourceSet};
 use hoplo_wire::node::Shape;
 use hoplo_wire::peer::Found;
 
@@ -67,6 +67,10 @@ pub enum Event {
         claimant: Claimant,
         node: NodeNumber,
     },
+    /// This placement group is no more.
+    GroupEnded {
+        group: GroupId,
+    },
     /// One of this node's.
     ProcessGone {
         process: ProcessId,
@@ -93,6 +97,8 @@ pub enum Effect {
     Look { claimant: Claimant },
     /// No node will ever meet it, for the one that it names is no more. The claim is over; the same are told.
     Fail { claimant: Claimant, why: String },
+    /// Its placement group is no more. The claim is over; the same are told.
+    FailOfGroup { claimant: Claimant, group: GroupId },
     /// To the process, or to the actor's table.
     Tell { claimant: Claimant, stuck: Option<Stuck> },
     /// To the process: of a shape that spreads, room was found for `count` of the leases that are wanted and not granted.

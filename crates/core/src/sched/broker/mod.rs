@@ -27,6 +27,9 @@
 //! **By name.** What must run on one node waits for it as long as it lives or drains. When it is dead, or was not heard of for
 //! `NODE_UNKNOWN_AFTER`, the claim fails: no number is given twice, so it would wait for ever.
 //!
+//! **Groups.** What is asked for in a placement group fails when the group ends, also while it waits nowhere but here. Other nodes withdraw
+//! it from who was asked, and a node that is asked for it later says itself that the group is no more.
+//!
 //! **Withdrawing.** When a demand falls, what is beyond one round here goes first, then what was asked for longest ago
 //! elsewhere. An absolute number that crossed a grant may be too high at that node; so who was asked twice is told 0 at the end.
 //!
@@ -44,6 +47,7 @@ mod seeking;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use hoplo_base::bundles::group_of;
 use hoplo_base::limits::{LEASES_FREE_MAX, NODE_UNKNOWN_AFTER};
 use hoplo_base::{ActorId, Instant, JobId, NodeNumber, ResourceSet};
 use hoplo_wire::node::{LabelSelector, Shape, Strategy};
@@ -107,6 +111,14 @@ impl Broker {
             Event::Granted { claimant, node } => self.on_granted(now, claimant, node, effects),
             Event::Stuck { claimant, node, stuck } => self.on_stuck(claimant, node, stuck, effects),
             Event::Failed { claimant, node } => self.end(claimant, Some(node), effects),
+            Event::GroupEnded { group } => {
+                let in_it = |claim: &Claim| group_of(&claim.shape.resources) == Some(group);
+                let of_it = self.claims.iter().filter(|(_, claim)| in_it(claim));
+                for claimant in of_it.map(|(id, _)| *id).collect::<Vec<_>>() {
+                    self.end(claimant, None, effects);
+                    effects.push(Effect::FailOfGroup { claimant, group });
+                }
+            }
             Event::ProcessGone { process } => {
                 let first = Claimant::Demand { process, key: 0 };
                 let last = Claimant::Demand { process, key: u32::MAX };

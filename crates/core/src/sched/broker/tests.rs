@@ -87,6 +87,7 @@ fn words(effect: &Effect) -> String {
         Effect::Tell { stuck: None, .. } => "goes on".to_string(),
         Effect::Tell { stuck: Some(stuck), .. } => stuck.reason.in_words(|id| id.to_string()),
         Effect::Fail { why, .. } => format!("fails: {why}"),
+        Effect::FailOfGroup { group, .. } => format!("fails with {group}"),
         Effect::Recite => "recite".to_string(),
     }
 }

@@ -198,6 +198,7 @@ impl Daemon {
             }
             From::Tell { claimant, stuck } => out.push(Out::Tell { claimant, stuck }),
             // The owner of this world hears of both alike.
+            From::FailOfGroup { group, .. } => panic!("nothing here is in {group}"),
             From::Fail { claimant, why } => {
                 let stuck = Some(Stuck { reason: why.into(), infeasible: true });
                 out.push(Out::Tell { claimant, stuck });

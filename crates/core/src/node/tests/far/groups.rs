@@ -80,3 +80,77 @@ fn a_bundle_of_which_no_head_knows_is_given_back() {
     nodes.joins_as_head();
     assert_eq!(free(&nodes), 2.0);
 }
+
+/// It was kept for a head, and then this node was the head itself.
+#[test]
+fn what_a_head_is_asked_before_it_knows_that_it_is_the_head_is_answered() {
+    let mut nodes = Nodes { shells: vec![shell(0)], index: 10, head: 0, stuck: None };
+    let driver = nodes.shells[0].driver();
+    let told = |nodes: &mut Nodes| {
+        nodes.shells[0].told(driver, |message| match message {
+            ToClient::GroupCreated { request: 5, result } => Some(result.clone().unwrap().0),
+            _ => None,
+        })
+    };
+    nodes.says(0, driver, ToNode::GroupCreate { request: 5, spec: spec() });
+    assert_eq!(told(&mut nodes), None);
+    nodes.row(0, NodeState::Alive);
+    assert!(told(&mut nodes).is_some());
+}
+
+fn in_group(group: hoplo_base::GroupId) -> Shape {
+    Shape::of(hoplo_base::bundles::InGroup::of_task(group, None, cpus(1.0)).named())
+}
+
+fn group_removed(nodes: &mut Nodes, at: usize, driver: ProcessId) -> bool {
+    let failed = nodes.shells[at].told(driver, |message| match message {
+        ToClient::LeaseFailed { key: 1, failure } => Some(failure.kind),
+        _ => None,
+    });
+    failed == Some(hoplo_wire::FailureKind::TaskGroupRemoved)
+}
+
+/// It waited for ever: the node had nothing of the group any more, and nobody told it of the end again.
+#[test]
+fn a_demand_that_comes_to_a_node_after_its_group_has_ended_fails() {
+    let mut nodes = Nodes::new(3);
+    let (driver, asker) = (nodes.shells[0].driver(), nodes.shells[1].driver());
+    nodes.says(0, driver, ToNode::GroupCreate { request: 5, spec: spec() });
+    let group = hoplo_base::GroupId::new(number(0), 1);
+    nodes.says(0, driver, ToNode::GroupRemove { group });
+    let (job, shape) = (nodes.shells[1].node.process(asker).unwrap().job, in_group(group));
+    let demand = Peer::Demand { process: asker, job, key: 1, shape: shape.clone(), wanted: 1 };
+    let demanded = Event::Peer { from: number(1), cover: 0, message: Box::new(demand) };
+    nodes.shells[2].hears(demanded);
+    nodes.pump();
+    assert!(group_removed(&mut nodes, 1, asker));
+    assert!(nodes.shells[2].node.scheduler.waiting().next().is_none());
+    // And the head tells who asks where there is room.
+    let seek = Peer::Seek { seek: 9, shape, wanted: 1 };
+    nodes.shells[0].hears(Event::Peer { from: number(1), cover: 0, message: Box::new(seek) });
+    let told = nodes.shells[0].take(|effect| match effect {
+        Effect::SendPeer { to, message, .. } if *to == number(1) => match &**message {
+            Peer::Bundles { group: ended, order: BundleOrder::End { .. } } => Some(*ended),
+            _ => None,
+        },
+        _ => None,
+    });
+    assert_eq!(told, Some(group));
+}
+
+/// Nothing but the broker knew of it.
+#[test]
+fn a_demand_that_waits_for_a_node_with_room_fails_with_its_group() {
+    let mut nodes = Nodes::new(2);
+    let (driver, asker) = (nodes.shells[0].driver(), nodes.shells[1].driver());
+    let mut wide = spec();
+    wide.bundles[0].resources = cpus(64.0);
+    nodes.says(0, driver, ToNode::GroupCreate { request: 5, spec: wide });
+    let group = hoplo_base::GroupId::new(number(0), 1);
+    let shape = Shape { strategy: hoplo_wire::node::Strategy::Spread, ..in_group(group) };
+    nodes.says(1, asker, ToNode::LeaseDemand { key: 1, shape: shape.into(), wanted: 1 });
+    assert!(nodes.shells[1].node.scheduler.waiting().next().is_none());
+    assert!(!group_removed(&mut nodes, 1, asker));
+    nodes.says(0, driver, ToNode::GroupRemove { group });
+    assert!(group_removed(&mut nodes, 1, asker));
+}
