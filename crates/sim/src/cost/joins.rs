@@ -56,7 +56,6 @@ impl Plane {
         let others = (before + count) as usize;
         (self.all_nodes, self.placed, self.last_place) = (others + 1, before as usize, None);
         (self.ready, self.unknown) = (0, others);
-        self.members.values_mut().for_each(|member| member.knows = false);
         let knows_all = move |plane: &Self| {
             plane.last_place.is_some() && plane.unknown == 0 && plane.ready == count as usize
         };

@@ -34,7 +34,7 @@ impl Member {
             owed: 0,
             after: None,
             rows_heard: 0,
-            knows: false,
+            knows_to: 0,
             deaths_heard: 0,
             settled_heard: 0,
             unsaved: Vec::new(),
@@ -234,8 +234,9 @@ impl Plane {
 
     fn knows_up_to(&mut self, at: u32, index: u64) {
         let member = self.members.get_mut(&at).expect("it lives");
-        if self.last_place.is_some_and(|last| index >= last) && !member.knows {
-            member.knows = true;
+        let before = member.knows_to;
+        member.knows_to = before.max(index);
+        if self.last_place.is_some_and(|last| before < last && index >= last) {
             self.unknown -= 1;
         }
     }

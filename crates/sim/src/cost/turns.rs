@@ -228,6 +228,8 @@ impl Plane {
         self.placed += usize::from(version == 2 && !entry.address.is_empty());
         if self.placed + 1 == self.all_nodes && self.last_place.is_none() {
             self.last_place = Some(index);
+            // Others may hear of a row before this thread turns to it.
+            self.unknown = self.members.values().filter(|it| it.knows_to < index).count();
         }
         out.carrier.push(Heard::Row { entry: Box::new(entry), version, index });
     }

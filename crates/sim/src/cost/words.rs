@@ -56,8 +56,8 @@ pub(super) struct Member {
     pub(super) after: Option<u64>,
     /// Rows of the node table that it has heard, each time that one changed.
     pub(super) rows_heard: u64,
-    /// It has heard of all that was in the table when the last node had said where it is.
-    pub(super) knows: bool,
+    /// It has heard of the table up to this entry.
+    pub(super) knows_to: u64,
     pub(super) deaths_heard: u64,
     pub(super) settled_heard: u64,
     /// Rows that it has to save, and whether some are on their way.

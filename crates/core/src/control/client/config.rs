@@ -104,7 +104,8 @@ impl Client {
         for (replica, member) in members {
             self.links.entry(replica).or_insert_with(|| {
                 effects.push(Effect::Connect(member.clone()));
-                Link { address: member.address.clone(), state: LinkState::Connecting, failures: 0 }
+                let (address, state) = (member.address.clone(), LinkState::Connecting);
+                Link { address, state, failures: 0, reported_at: None }
             });
         }
     }
@@ -117,7 +118,7 @@ impl Client {
     ) {
         let Some(link) = self.links.get_mut(&replica) else { return };
         link.state = LinkState::Up;
-        link.failures = 0;
+        (link.failures, link.reported_at) = (0, None);
         for number in self.shards_of(replica) {
             self.send_all_again(now, number, effects);
         }
@@ -131,12 +132,17 @@ impl Client {
         link.state = LinkState::Down { retry_at: now + wait };
         self.trouble =
             Some(format!("the connection to {} broke or could not be made", link.address));
+        // At once, but not with each try: of a node that dies all clients report.
+        let reports = link.reported_at.is_none_or(|at| at + limits::CONTROL_PEER_QUIET <= now);
+        if reports {
+            link.reported_at = Some(now);
+        }
         self.subscriptions_lost(replica);
         for number in self.shards_of(replica) {
-            let chain = &self.shards[number].chain;
-            let report =
-                ToCoordinator::Report { shard: chain.shard, epoch: chain.epoch, silent: replica };
-            self.tell_all(&report, effects);
+            let ChainConfig { shard, epoch, .. } = self.shards[number].chain;
+            if reports {
+                self.tell_all(&ToCoordinator::Report { shard, epoch, silent: replica }, effects);
+            }
             // Whoever else may answer a stale query can do it at once.
             self.resend_queries(now, number, effects);
         }

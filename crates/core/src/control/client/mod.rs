@@ -209,6 +209,8 @@ struct Link {
     address: String,
     state: LinkState,
     failures: u32,
+    /// When the coordinators last heard from us that it is down.
+    reported_at: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

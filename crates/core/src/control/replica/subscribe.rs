@@ -3,6 +3,9 @@
 //! Nothing is queued for a subscriber: a cursor walks along the history, which is bounded. Who is too slow for it
 //! is told so and goes on from where the history begins, after it has read the table again.
 //!
+//! News are told at once. Where many look on, nothing is told for a moment after that, and what comes meanwhile is told together: else a thousand
+//! nodes that join at a time would be a million messages.
+//!
 //! # Invariants
 //! - CHAIN-8: a subscriber sees each change after its cursor once, in order, or is told `Missed`.
 
@@ -10,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hoplo_base::Instant;
 use hoplo_base::limits::{
+    CONTROL_NEWS_AT_ONCE, CONTROL_NEWS_GATHERED_MAX, CONTROL_NEWS_GATHERED_OF_EACH,
     CONTROL_PAGE_BYTES, CONTROL_SUBSCRIPTION_NEWS, CONTROL_SUBSCRIPTIONS_MAX,
 };
 use hoplo_wire::control::{ClientId, Refusal, Response, ShardId, Table};
@@ -22,6 +26,10 @@ pub struct Subscriptions {
     all: BTreeMap<(ClientId, u64), Subscription>,
     /// Those with credit whose cursor is not at the end.
     behind: BTreeSet<(ClientId, u64)>,
+    /// Nothing is told before.
+    gathers_until: Instant,
+    /// No cursor that moved without a word is to be told before; absent if none moved.
+    reminds_at: Option<Instant>,
 }
 
 #[derive(Clone, Debug)]
@@ -103,25 +111,38 @@ impl Subscriptions {
         applied: u64,
         effects: &mut Vec<Effect>,
     ) {
+        if now < self.gathers_until {
+            return;
+        }
+        let before = effects.len();
         for id in std::mem::take(&mut self.behind) {
             let Some(subscription) = self.all.get_mut(&id) else { continue };
             while let Some(response) = subscription.next(now, shard, id.1, history, applied) {
                 effects.push(Effect::Respond { to: id.0, response });
             }
+            let moved = [self.reminds_at, subscription.reminder_at()];
+            self.reminds_at = moved.into_iter().flatten().min();
+        }
+        if effects.len() > before && self.all.len() > CONTROL_NEWS_AT_ONCE {
+            let all = CONTROL_NEWS_GATHERED_OF_EACH * self.all.len() as u32;
+            self.gathers_until = now + all.min(CONTROL_NEWS_GATHERED_MAX);
         }
     }
 
     /// Cursors that moved without a word are told now and then, so that a new tail need not go far back.
     pub fn remind(&mut self, now: Instant) {
-        for (id, subscription) in &self.all {
-            if subscription.reminder_at().is_some_and(|at| at <= now) {
-                self.behind.insert(*id);
-            }
+        if self.reminds_at.is_none_or(|at| at > now) {
+            return;
         }
+        let moved = self.all.iter().filter_map(|(id, it)| Some((*id, it.reminder_at()?)));
+        let (due, later): (Vec<_>, Vec<_>) = moved.partition(|(_, at)| *at <= now);
+        self.behind.extend(due.into_iter().map(|(id, _)| id));
+        self.reminds_at = later.into_iter().map(|(_, at)| at).min();
     }
 
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.all.values().filter_map(Subscription::reminder_at).min()
+        let gathered = (!self.behind.is_empty()).then_some(self.gathers_until);
+        self.reminds_at.into_iter().chain(gathered).min()
     }
 
     pub fn len(&self) -> usize {

@@ -60,3 +60,23 @@ fn a_configuration_of_chains_of_one_replica_is_asked_for_more_rarely() {
         assert_eq!(asked, asks, "{members:?}");
     }
 }
+
+/// Of a node that dies all clients report, and they reported with each try to reach it.
+#[test]
+fn a_node_that_is_not_reached_is_reported_at_once_and_then_now_and_then() {
+    let mut world = World::ready();
+    world.take();
+    world.event(Event::Lost { replica: replica(1) });
+    assert_eq!(world.reports(), [1, 1], "to each coordinator");
+    let mut reports = 0;
+    for _ in 0..40 {
+        world.after(Duration::from_millis(10));
+        world.event(Event::Lost { replica: replica(1) });
+        reports += world.reports().iter().filter(|silent| **silent == 1).count();
+    }
+    assert_eq!(reports, 2 * 4, "in 400 ms");
+    world.event(Event::Connected { replica: replica(1) });
+    world.take();
+    world.event(Event::Lost { replica: replica(1) });
+    assert_eq!(world.reports(), [1, 1]);
+}

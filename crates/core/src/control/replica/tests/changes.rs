@@ -146,3 +146,35 @@ fn a_cursor_that_moves_in_silence_is_told_now_and_then() {
     cluster.wait(MS * 1100);
     assert_eq!(told(&cluster), (vec![], 10));
 }
+
+/// What each of very many changes was told to each of very many subscribers, by a message of its own.
+#[test]
+fn very_many_subscribers_hear_together_what_changes_within_a_moment() {
+    use hoplo_base::limits::{CONTROL_NEWS_AT_ONCE, CONTROL_NEWS_GATHERED_OF_EACH};
+
+    let mut cluster = Cluster::new(1);
+    let many = 2 * CONTROL_NEWS_AT_ONCE as u64;
+    for subscription in 0..many {
+        let (shard, epoch, table, prefix) = (SHARD, Epoch(cluster.epoch), Table::Kv, b"a".to_vec());
+        let (after, credit) = (0, 100);
+        let request =
+            Request::Subscribe { shard, epoch, subscription, table, prefix, after, credit };
+        cluster.handle(1, Event::Request { from: CLIENT, request });
+    }
+    let told = |cluster: &Cluster| {
+        let news = cluster.responses.iter().filter_map(|(_, _, response)| match response {
+            Response::Changes { changes, .. } if !changes.is_empty() => Some(indexes(changes)),
+            _ => None,
+        });
+        news.collect::<Vec<_>>()
+    };
+    cluster.update(1, vec![put("a", "1")]).unwrap();
+    assert_eq!(told(&cluster), vec![vec![1]; many as usize], "the first change, at once");
+    cluster.responses.clear();
+    for _ in 0..5 {
+        cluster.update(1, vec![put("a", "1")]).unwrap();
+    }
+    assert_eq!(told(&cluster), [[0; 0]; 0]);
+    cluster.wait(CONTROL_NEWS_GATHERED_OF_EACH * many as u32);
+    assert_eq!(told(&cluster), vec![vec![2, 3, 4, 5, 6]; many as usize]);
+}
