@@ -133,6 +133,44 @@ def test_a_program_uses_the_node_that_joined(machines):
     assert done.stdout.split() == ["42", "3.0", "2"]
 
 
+WAITS_ON_ITS_NODE = """
+import hoplo, time
+hoplo.init(address="auto")
+print("waits", flush=True)
+try:
+    hoplo.get(hoplo.remote(time.sleep).remote(600))
+except hoplo.exceptions.NodeDiedError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "why"),
+    [
+        (lambda first, second, there: second.hoplo("stop"), "(asked for)"),
+        (
+            lambda first, second, there: first.hoplo("drain", "--deadline", "0.1", there),
+            "(it was drained, and its time was over before",
+        ),
+    ],
+)
+def test_a_driver_hears_why_its_node_was_stopped(machines, end, why):
+    first, second = machines(), machines()
+    joined(second, *started(first))
+    there = second.status()["node"]
+    driver = subprocess.Popen(
+        [sys.executable, "-c", WAITS_ON_ITS_NODE],
+        env=second.environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert driver.stdout is not None
+    assert driver.stdout.readline() == "waits\n"
+    end(first, second, there)
+    text, _ = driver.communicate(timeout=60)
+    assert "the node daemon was stopped " + why in text
+
+
 def test_machines_that_share_a_home_need_no_flag(machines):
     first = machines()
     second = machines(home=first.home)

@@ -43,6 +43,8 @@ pub struct Client {
     pub(crate) spins: Spins,
     pub(crate) is_worker: bool,
     pub(crate) gone: OnceLock<Failure>,
+    /// Why its node stops, of a driver that was told.
+    pub(crate) stopped: OnceLock<String>,
     pub(crate) closing: AtomicBool,
     /// The session panicked even when it was told that all is over: it is not asked any more.
     pub(crate) broken: AtomicBool,
@@ -137,6 +139,7 @@ impl Client {
             spins: Spins::default(),
             is_worker,
             gone: OnceLock::new(),
+            stopped: OnceLock::new(),
             closing: AtomicBool::new(false),
             broken: AtomicBool::new(false),
             node_ended: Latch::default(),

@@ -71,9 +71,13 @@ impl Client {
                 let folder = &self.welcome.session_dir;
                 if closing {
                     "hoplo was shut down in this process; call init() again".to_string()
+                } else if let Some(why) = self.stopped.get() {
+                    format!(
+                        "the node daemon was stopped ({why}); call shutdown() and init() to go on"
+                    )
                 } else {
                     format!(
-                        "the node daemon is gone ({cause}): it crashed or was stopped; its log is in \
+                        "the node daemon is gone ({cause}): it crashed or was killed; its log is in \
                          {folder}/daemon.log; call shutdown() and init() to go on"
                     )
                 }
@@ -272,8 +276,10 @@ impl Client {
                 self.own_bell(Urgency::Must);
             }
             ToClient::Exit { graceful: false, reason } => {
-                if self.is_worker {
-                    self.hooks.exit(&reason);
+                match self.is_worker {
+                    true => self.hooks.exit(&reason),
+                    // Its connection ends behind this.
+                    false => drop(self.stopped.set(reason)),
                 }
             }
             other => self.hooks.warn(&format!("the daemon said {other:?} out of place")),

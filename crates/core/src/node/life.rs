@@ -331,6 +331,7 @@ impl Node {
         let of_kind = |kind: Kind| move |process: &&Process| process.kind == kind;
         let drivers = self.processes.values().filter(of_kind(Kind::Driver)).map(|driver| driver.id);
         for driver in drivers.collect::<Vec<_>>() {
+            self.send(driver, ToClient::Exit { graceful: false, reason: why.to_string() });
             self.hang_up(driver);
         }
         let workers = self.processes.values().filter(of_kind(Kind::Worker)).map(|worker| worker.id);

@@ -315,7 +315,13 @@ fn a_node_that_stops_refuses_drivers_and_kills_who_does_not_go() {
     let driver = shell.driver();
     let worker = shell.worker(driver);
     shell.hears(Event::Stop { why: "asked for".to_string() });
-    assert!(shell.effects.contains(&Effect::HangUp { process: driver }));
+    let told = ToClient::Exit { graceful: false, reason: "asked for".to_string() };
+    let last_words = Effect::Send { to: driver, message: told };
+    let at = |effect: &Effect| shell.effects.iter().position(|it| it == effect);
+    assert!(
+        at(&last_words).expect("it is told")
+            < at(&Effect::HangUp { process: driver }).expect("it ends")
+    );
     shell.hears(Event::Knocked { stranger: 99, pid: 7, message: hello(Role::Driver) });
     let refused = |effect: &Effect| matches!(effect, Effect::Refuse { stranger: 99, .. });
     assert!(shell.effects.iter().any(refused));
