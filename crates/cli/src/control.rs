@@ -129,6 +129,9 @@ pub(crate) struct ServeArgs {
     /// When an update is acknowledged
     #[arg(long, value_enum, default_value_t = Sync::Always)]
     fsync: Sync,
+    /// Go on when the terminal is closed
+    #[arg(long)]
+    background: bool,
     /// Memory for the rows of each shard, in MiB [default: 256]
     #[arg(long)]
     memory_mb: Option<u64>,
@@ -197,6 +200,10 @@ fn certificate(args: &CertificateArgs) -> anyhow::Result<()> {
 }
 
 fn serve(args: &ServeArgs) -> anyhow::Result<()> {
+    if args.background {
+        // A shell that starts it as a job made it the first of its group: it is no session's first, and goes on anyhow.
+        let _ = rustix::process::setsid();
+    }
     let server = Server::start(ServerOptions {
         folder: args.dir.clone(),
         cluster: Cluster::load(&args.cluster_file)?,

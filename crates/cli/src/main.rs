@@ -11,6 +11,7 @@ macro_rules! print {
 }
 
 mod control;
+mod control_node;
 mod doctor;
 mod drain;
 mod list;

@@ -18,6 +18,7 @@ use hoplo_net::token::{Token, VARIABLE};
 use hoplo_node::{Join, Listen, Options, Place, ask_python, hello_of_tool, zygote_command};
 use rustix::fs::{Access, access};
 
+use crate::control_node::ControlNode;
 use crate::tool::{Closed, Tool, find_session};
 
 #[derive(Args, Clone, Default)]
@@ -68,6 +69,12 @@ pub(crate) struct ClusterArgs {
     /// Be head over the control nodes of this cluster's file, or wait to take the place of the one that is
     #[arg(long, value_name = "FILE", requires = "head", conflicts_with_all = ["from_backup", "session_dir"])]
     control_nodes: Option<PathBuf>,
+    /// The same, and run that one of the control nodes which is on this machine: the folder that `hoplo control init` made
+    #[arg(long, value_name = "DIR", requires = "head", conflicts_with_all = ["control_nodes", "from_backup", "session_dir"])]
+    control: Option<PathBuf>,
+    /// What `--control` becomes, for the daemon
+    #[arg(long, hide = true, requires = "control_nodes")]
+    with_control_node: bool,
     /// Begin a new head with what `hoplo control backup` wrote there, as the head of the same cluster
     #[arg(long, value_name = "FILE", requires = "head")]
     from_backup: Option<PathBuf>,
@@ -97,6 +104,12 @@ pub(crate) struct StopArgs {
     /// Stop the node with this session folder [default: the head]
     #[arg(long, value_name = "DIR")]
     session: Option<PathBuf>,
+    /// Stop the control node of this machine, too, that `hoplo start --control DIR` started
+    #[arg(long, value_name = "DIR", conflicts_with = "session")]
+    control: Option<PathBuf>,
+    /// Where that is, if several of them are on this machine
+    #[arg(long, value_name = "HOST", requires = "control")]
+    host: Option<String>,
 }
 
 #[derive(Args)]
@@ -116,10 +129,38 @@ pub(crate) struct DaemonArgs {
 }
 
 pub(crate) fn start(args: &StartArgs) -> Result<()> {
+    let cluster = &mut args.cluster.clone();
+    let node =
+        cluster.control.take().map(|folder| with_control_node(cluster, &folder)).transpose()?;
+    start_node(args, cluster).inspect_err(|_| {
+        if let Some(node) = node {
+            eprintln!(
+                "hoplo: the control node at {} goes on without a head here: `hoplo stop --control` ends it",
+                node.address
+            );
+        }
+    })
+}
+
+/// A head over control nodes, one of which is on this machine, and runs from now on.
+fn with_control_node(cluster: &mut ClusterArgs, folder: &Path) -> Result<ControlNode> {
+    let node = ControlNode::here(folder, cluster.host.as_deref())?;
+    println!(
+        "The control node at {} {}",
+        node.address,
+        if node.start()? { "runs in the background" } else { "runs already" }
+    );
+    cluster.host.get_or_insert_with(|| node.host().to_string());
+    cluster.control_nodes = Some(folder.join("cluster.json"));
+    cluster.with_control_node = true;
+    Ok(node)
+}
+
+fn start_node(args: &StartArgs, cluster: &ClusterArgs) -> Result<()> {
     let places = Places::of_environment();
     let base = places.find()?;
-    if args.cluster.head
-        && args.cluster.control_nodes.is_none()
+    if cluster.head
+        && cluster.control_nodes.is_none()
         && let Some(session) = base.as_ref().and_then(Base::current)
         && let Ok(joined) = session.connect(&mut Wait::at_most(Duration::ZERO))
         && joined.answers(&hello_of_tool(), Instant::now() + HEAD_ENDS)
@@ -128,7 +169,7 @@ pub(crate) fn start(args: &StartArgs) -> Result<()> {
         return Err(HeadError::Runs { pid: joined.pid, session }.into());
     }
     if args.block {
-        let options = options(args.node.clone(), &args.cluster)?;
+        let options = options(args.node.clone(), cluster)?;
         println!("{}", how_to_go_on());
         if hoplo_node::run(options, None, Place::Foreground) != ExitCode::SUCCESS {
             bail!("the node could not run");
@@ -136,7 +177,7 @@ pub(crate) fn start(args: &StartArgs) -> Result<()> {
         return Ok(());
     }
     let other = base.as_ref().and_then(Base::current).filter(SessionFolder::listens);
-    let told = spawn(&args.node, &args.cluster)?;
+    let told = spawn(&args.node, cluster)?;
     if !told.starts_with('/') {
         print!("{told}Stop it       hoplo stop\n");
         return Ok(());
@@ -154,6 +195,22 @@ pub(crate) fn start(args: &StartArgs) -> Result<()> {
 }
 
 pub(crate) fn stop(args: &StopArgs) -> Result<()> {
+    let Some(folder) = &args.control else { return stop_nodes(args) };
+    let node = ControlNode::here(folder, args.host.as_deref())?;
+    let pid = node.pid()?;
+    match (stop_nodes(args), pid) {
+        // Its head may have ended before.
+        (Err(error), Some(_)) if error.is::<NoNode>() => {}
+        (stopped, _) => stopped?,
+    }
+    if let Some(pid) = pid {
+        end(pid)?;
+        println!("stopped the control node at {}", node.address);
+    }
+    Ok(())
+}
+
+fn stop_nodes(args: &StopArgs) -> Result<()> {
     let base = Places::of_environment().find()?;
     let base = base.as_ref();
     let live = || base.map(Base::live).unwrap_or_default();
@@ -194,10 +251,14 @@ pub(crate) fn stop(args: &StopArgs) -> Result<()> {
         if !args.all && !live().is_empty() {
             bail!("no head runs here; --all stops the nodes that programs started for themselves");
         }
-        bail!("no node of yours runs here");
+        return Err(NoNode.into());
     }
     Ok(())
 }
+
+#[derive(Debug, thiserror::Error)]
+#[error("no node of yours runs here")]
+struct NoNode;
 
 /// A daemon that cannot be asked.
 fn end(pid: u32) -> Result<()> {
@@ -240,7 +301,14 @@ impl ClusterArgs {
         // The daemon leaves this folder.
         let token_file = self.token_file.as_deref().map(std::path::absolute).transpose()?;
         let over = self.control_nodes.as_deref().map(std::path::absolute).transpose()?;
-        Ok(Listen { host: self.host.clone(), port: self.port, token_file, over, free_seat: None })
+        Ok(Listen {
+            host: self.host.clone(),
+            port: self.port,
+            token_file,
+            over,
+            with_control_node: self.with_control_node,
+            free_seat: None,
+        })
     }
 
     fn join(&self, address: &str) -> Result<Join> {
@@ -331,6 +399,7 @@ fn spawn(args: &NodeArgs, cluster: &ClusterArgs) -> Result<String> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("daemon").args(cluster.head.then_some("--head"));
     command.args(args.accept_loss.then_some("--accept-loss"));
+    command.args(cluster.with_control_node.then_some("--with-control-node"));
     let mut option = |name: &str, value: Option<String>| {
         if let Some(value) = value {
             command.arg(format!("{name}={value}"));

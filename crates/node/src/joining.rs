@@ -30,6 +30,8 @@ pub struct Listen {
     pub token_file: Option<PathBuf>,
     /// Its store is on the control nodes of this cluster's file; absent: it is its own.
     pub over: Option<PathBuf>,
+    /// One of them was begun on this machine just now: it waits for the others.
+    pub with_control_node: bool,
     /// Nobody is head there under this version of the seat.
     pub free_seat: Option<u64>,
 }

@@ -159,17 +159,16 @@ fn begin(
                 }
                 return Ok(Some(daemon));
             }
-            Err(StartError::Seat(SeatError::Taken { address })) => {
+            // The control nodes may be away for a while.
+            Err(StartError::Seat(SeatError::Store(_)) | StartError::NotTaken(_)) if told => {}
+            Err(StartError::Seat(error)) if told || may_wait(&options, &error) => {
                 if found.is_none() {
                     let base = options.base.make().map_err(Into::into);
                     found = base.and_then(JoinsAgain::begin).ok();
                 }
                 if !told {
                     note_signals(stopped);
-                    println!(
-                        "The head of this cluster is at {address}. This process (pid {}) waits to take its place.",
-                        std::process::id()
-                    );
+                    println!("{}", waits_for(&error));
                     let _ = std::io::stdout().flush();
                     if place == Place::Background {
                         close_standard_streams();
@@ -177,14 +176,34 @@ fn begin(
                     told = true;
                 }
             }
-            // The control nodes may be away for a while.
-            Err(StartError::Seat(_) | StartError::NotTaken(_)) if told => {}
             Err(error) => return Err(in_words(&error)),
         }
         let Some(version) = stand_by(file, stopped)? else { return Ok(None) };
         if let Some(listen) = &mut options.listen {
             listen.free_seat = Some(version);
         }
+    }
+}
+
+/// For another head to end; or for control nodes, one of which was begun here just now.
+fn may_wait(options: &Options, error: &SeatError) -> bool {
+    let begins = options.listen.as_ref().is_some_and(|listen| listen.with_control_node);
+    match error {
+        SeatError::Taken { .. } => true,
+        SeatError::Store(_) => begins,
+    }
+}
+
+fn waits_for(error: &SeatError) -> String {
+    let pid = std::process::id();
+    match error {
+        SeatError::Taken { address } => format!(
+            "The head of this cluster is at {address}. This process (pid {pid}) waits to take its place."
+        ),
+        SeatError::Store(why) => format!(
+            "Too few control nodes run yet: start them on the other machines. Meanwhile this process (pid {pid}) waits, to be \
+             head or to take the head's place ({why})."
+        ),
     }
 }
 

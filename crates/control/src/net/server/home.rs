@@ -40,6 +40,9 @@ impl Home {
                 error(cause.into())
             }
         })?;
+        // For who wants to end it.
+        lock.set_len(0).map_err(error)?;
+        writeln!(&lock, "{}", std::process::id()).map_err(error)?;
         let replica = next_incarnation(folder, name).map_err(error)?;
         if let Some(name) = name.filter(|name| !is_of(replica.node, name)) {
             let (folder, name) = (folder.into(), name.name().to_string());
