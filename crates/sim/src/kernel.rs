@@ -268,10 +268,13 @@ impl Cluster {
         true
     }
 
-    /// Somewhere in what its constructor was given lies a handle of it: such a ring of references is nobody's fault but the program's, and
-    /// counting does not find it.
+    /// Somewhere in what its constructor was given, or in what it keeps, lies a handle of it: such a ring of references is nobody's fault but the
+    /// program's, and counting does not find it.
     fn keeps_itself(&self, actor: ActorId) -> bool {
-        let mut open: Vec<ObjectId> = self.books.facts.arguments(actor.0).collect();
+        let lives_in = |it: &&Client| it.actor.as_ref().is_some_and(|it| it.actor == actor);
+        let instances = self.clients.values().filter(|it| it.alive).filter(lives_in);
+        let kept = instances.flat_map(|it| it.actor.iter().flat_map(|it| it.kept.iter().copied()));
+        let mut open: Vec<ObjectId> = self.books.facts.arguments(actor.0).chain(kept).collect();
         let mut seen = BTreeSet::new();
         while let Some(object) = open.pop() {
             if object == actor.handle() {

@@ -214,6 +214,11 @@ pub enum Event {
         why: String,
     },
 
+    /// That node is told how what is at home here is made, since it claimed it while it was pending.
+    LineageGiven {
+        node: NodeNumber,
+        object: ObjectId,
+    },
     /// The home says how it is made, while it is pending.
     LineageTold {
         object: ObjectId,

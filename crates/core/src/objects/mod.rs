@@ -79,6 +79,8 @@
 //!   this one.
 //! - OBJ-17: an owner hears of losses and of ends at the end of the event; who is to keep lineages has joined.
 //! - OBJ-18: what is made again has no value yet, or its home did not tell it.
+//! - OBJ-19: who was told how something is made, in case that its home dies, is told its value, asked for or not. Else it would hold the arguments
+//!   of a task that has ended.
 //! - OBJ-16: what is at home here has no copy at a node that drains, unless it would be lost without it.
 
 mod check;
@@ -326,6 +328,7 @@ impl ObjectDirectory {
                 self.on_far_not_adopted(node, objects, effects);
             }
             Event::Announced { homes } => self.on_announced(&homes, effects),
+            Event::LineageGiven { node, object } => self.on_lineage_given(node, object, effects),
             Event::LineageTold { object, lineage } => self.on_lineage_told(object, lineage),
             Event::AdoptAsked { lineage, objects } => {
                 self.on_adopt_asked(lineage, objects, effects);

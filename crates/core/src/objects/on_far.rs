@@ -131,6 +131,34 @@ impl ObjectDirectory {
     }
 
     /// Tells the nodes that wait, if there is something to tell.
+    /// That node is told how it is made.
+    pub(super) fn on_lineage_given(
+        &mut self,
+        node: NodeNumber,
+        object: ObjectId,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(record) = self.records.get_mut(&object) else { return };
+        record.abroad().lineage_at.insert(node);
+        if !record.state.is_open() {
+            // Its value came just now.
+            self.end_lineages(object);
+            self.answer_nodes(object, effects);
+        }
+    }
+
+    /// It has a value: those that hold what its task is given are told that, though they did not ask (OBJ-19).
+    pub(super) fn end_lineages(&mut self, object: ObjectId) {
+        let record = self.records.get_mut(&object).expect("the caller has seen the record");
+        let Some(abroad) = &mut record.abroad else { return };
+        for node in std::mem::take(&mut abroad.lineage_at) {
+            if !abroad.copies.iter().any(|copy| copy.node == node) {
+                abroad.waiting.insert(node);
+            }
+        }
+        record.tidy();
+    }
+
     pub(super) fn answer_nodes(&mut self, object: ObjectId, effects: &mut Vec<Effect>) {
         let Some(record) = self.records.get(&object) else { return };
         if record.far_waiting().next().is_none() {
@@ -312,6 +340,7 @@ impl ObjectDirectory {
                 let copies = abroad.copies.len();
                 abroad.copies.retain(|copy| copy.node != dead);
                 abroad.fetching.remove(&dead);
+                abroad.lineage_at.remove(&dead);
                 named |= abroad.waiting.remove(&dead) || abroad.copies.len() < copies;
             }
             if let Some(copies) = &mut record.copies {

@@ -54,6 +54,8 @@ pub(super) struct Abroad {
     pub(super) turn: u64,
     /// At its home: those to tell when there is a value.
     pub(super) waiting: BTreeSet<NodeNumber>,
+    /// At its home, while it is pending: those that were told how it is made, and that hold what its task is given.
+    pub(super) lineage_at: BTreeSet<NodeNumber>,
     /// At its home: those that were told from where to fetch its bytes, and do not have all of them yet.
     pub(super) fetching: BTreeMap<NodeNumber, Fetching>,
 }
@@ -270,7 +272,10 @@ impl Record {
 
 impl Abroad {
     pub(super) fn is_empty(&self) -> bool {
-        self.copies.is_empty() && self.waiting.is_empty() && self.fetching.is_empty()
+        self.copies.is_empty()
+            && self.waiting.is_empty()
+            && self.lineage_at.is_empty()
+            && self.fetching.is_empty()
     }
 
     /// How many fetch from that node, as far as its home told them to.

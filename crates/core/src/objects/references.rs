@@ -292,6 +292,7 @@ impl ObjectDirectory {
             self.index(object, owner);
         }
         self.release_contained(&lineage_refs);
+        self.end_lineages(object);
         self.answer(object, effects);
         self.answer_nodes(object, effects);
         self.fetch_if_wanted(object, effects);

@@ -83,6 +83,7 @@ impl Node {
         if lineage.frame.len() <= LINEAGE_TOLD_BYTES_MAX {
             let lineage = lineage.clone();
             self.send_peer(to, Peer::Lineage { object, lineage });
+            self.pass_to_objects(objects::Event::LineageGiven { node: to, object });
         }
     }
 

@@ -328,3 +328,41 @@ fn an_heir_did_not_hear_that_what_it_was_to_fetch_from_a_node_would_not_come_the
     // One that asks later.
     assert!(is_refused(&bench.feed(serve(object))));
 }
+
+/// OBJ-19. It kept the arguments of a task that had ended, as long as somebody there held the result and did not read it.
+#[test]
+fn who_was_told_how_something_is_made_is_told_its_value_unasked() {
+    let mut bench = Bench::new();
+    let (argument, object) = (home(1), home(2));
+    bench.notice(A, shared(argument, &[]));
+    bench.notice(A, pending(object, Some(lineage(object, &[argument]))));
+    bench.feed(Event::LineageGiven { node: THERE, object });
+    bench.feed(Event::LineageGiven { node: YONDER, object });
+    assert!(bench.directory.pending(object).is_some());
+    bench.feed(super::far::gone(YONDER));
+    let effects = bench.notice(A, fulfilled(object, &[]));
+    let value = FarValue::Inline(match inline() {
+        Value::Inline(bytes) => bytes,
+        other => panic!("{other:?}"),
+    });
+    assert!(effects.contains(&tell(THERE, object, value.clone(), &[])), "{effects:?}");
+    let told = effects.iter().filter(|it| matches!(it, Effect::TellNode { .. })).count();
+    assert_eq!(told, 1, "the other one is dead");
+    // The word that it is told how came when it had ended already.
+    let late = bench.feed(Event::LineageGiven { node: YONDER, object });
+    assert_eq!(late, [tell(YONDER, object, value, &[])]);
+}
+
+#[test]
+fn a_value_that_comes_unasked_takes_the_place_of_how_it_is_made() {
+    let mut bench = Bench::new();
+    let (argument, object) = (foreign(1), foreign(2));
+    bench.notice(B, Notice::Hold { object, process: B });
+    bench.feed(Event::LineageTold { object, lineage: lineage(object, &[argument]) });
+    assert!(bench.directory.knows(argument), "it is held for who may run the task");
+    let value = FarValue::Inline((*b"x").into());
+    bench.feed(told(object, value, &[]));
+    assert!(bench.directory.keeps_value(object));
+    bench.sweep();
+    assert!(!bench.directory.knows(argument));
+}
