@@ -88,6 +88,9 @@ impl ActorTable {
         if !held.is_empty() {
             effects.push(Effect::NodeHold { objects: held });
         }
+        // Its node does not know how often it was moved, and of an actor that may not restart any more nobody else was told.
+        let restarts_max = u32::try_from(spec.max_restarts).unwrap_or(u32::MAX);
+        let moved = moved.max(incarnation.saturating_sub(restarts_max));
         let name = (spec.namespace.clone(), spec.name.clone());
         self.lost_names.retain(|_, of| *of != id);
         if spec.name().is_some() && !self.names.contains_key(&name) {

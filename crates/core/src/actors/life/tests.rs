@@ -299,3 +299,25 @@ fn an_actor_that_is_to_move_while_it_starts_for_the_last_time_keeps_its_argument
     table.place(1, 2, 12);
     assert!(table.start(1, 2, 12).contains(&released));
 }
+
+/// Its heir counted the moves as restarts (ACT-4). Its node had told of it, which does not count them; and nobody else, since it could not start again.
+#[test]
+fn an_actor_that_was_moved_and_used_its_restart_up_is_inherited_as_one_that_may_not_restart() {
+    let mut table = Table::new();
+    let known = hoplo_wire::peer::KnownActor {
+        spec: *spec(1, "", 1),
+        job: JOB,
+        incarnation: 2,
+        moved: 0,
+        begun: true,
+        worker: Some(process(10)),
+        holds_arguments: false,
+        replay: None,
+    };
+    let home_died = "its home died".to_string();
+    table.handle(Event::Inherited { known: Box::new(known), home_died });
+    table.start(1, 2, 10);
+    table.handle(Event::Watched { from: process(2), actor: actor(1), swept: false });
+    let states = told(&table.gone(10));
+    assert!(matches!(&states[..], [ActorState::Dead { .. }]), "{states:?}");
+}
