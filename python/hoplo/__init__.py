@@ -30,6 +30,7 @@ from ._api import (
     timeline,
     wait,
 )
+from ._collectives import all_to_all, allreduce, gather, reduce, scatter
 from ._core import ActorHandle, ObjectRef, ObjectRefGenerator, __version__, get, put
 from .actor import ActorClass, checkpoint, exit_actor, method
 
@@ -42,6 +43,8 @@ __all__ = [
     "ObjectRef",
     "ObjectRefGenerator",
     "__version__",
+    "all_to_all",
+    "allreduce",
     "available_resources",
     "cancel",
     "checkpoint",
@@ -50,6 +53,7 @@ __all__ = [
     "exceptions",
     "exit_actor",
     "experimental",
+    "gather",
     "get",
     "get_actor",
     "get_gpu_ids",
@@ -60,8 +64,10 @@ __all__ = [
     "method",
     "nodes",
     "put",
+    "reduce",
     "remote",
     "runtime_env",
+    "scatter",
     "shutdown",
     "timeline",
     "util",

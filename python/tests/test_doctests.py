@@ -26,6 +26,7 @@ NODE = None
 MODULES = [
     "hoplo",
     "hoplo._api",
+    "hoplo._collectives",
     "hoplo._dynamic",
     "hoplo._logging",
     "hoplo.actor",

@@ -1,0 +1,310 @@
+"""`reduce`, `allreduce`, `gather`, `scatter`, `all_to_all`: what many objects give together.
+
+Each is a task, so it is cancelled, run again, listed and timed as any task is. It uses no CPU: what
+it waits for may need them all.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from . import _core, _options, _strategy
+from ._folding import Fold, check_op
+
+if TYPE_CHECKING:
+    Ref = _core.ObjectRef[Any]
+
+_COMING_MAX = 4
+"""Members that come to the node of a reduce at the same time."""
+
+
+@overload
+def reduce(
+    refs: Sequence[Ref],
+    op: Any = "sum",
+    *,
+    n: int | None = None,
+    deterministic: bool = False,
+    on: Any = None,
+    with_members: Literal[False] = False,
+) -> Ref: ...
+@overload
+def reduce(
+    refs: Sequence[Ref],
+    op: Any = "sum",
+    *,
+    n: int | None = None,
+    deterministic: bool = False,
+    on: Any = None,
+    with_members: Literal[True],
+) -> tuple[Ref, Ref]: ...
+def reduce(
+    refs: Sequence[Ref],
+    op: Any = "sum",
+    *,
+    n: int | None = None,
+    deterministic: bool = False,
+    on: Any = None,
+    with_members: bool = False,
+) -> Any:
+    """A ref of what the objects of `refs` give together, element by element: their sum, say.
+
+    The objects, the *members*, may still have to be made. Each is an array of numpy, or a dict,
+    list or tuple of members; all have the same structure, dtypes and shapes, and so has the result.
+    A ref that is given twice counts twice.
+
+    `op` is "sum", "min", "max", "prod" or "mean", a ufunc of numpy, or a function of two arrays
+    that gives one of the same dtype and shape. It must not matter how members are grouped and
+    ordered. "mean" of whole numbers is float64; else nothing changes a dtype, so a sum may overflow
+    as with numpy.
+
+    With `n` the first `n` members that are there are taken, and those that fail are passed over
+    while enough others are left. With `with_members=True` two refs are returned: the second one is
+    of the list of positions in `refs` that were taken, in ascending order.
+
+    Members are folded as they come, so sums of floats may differ in their last bits from time to
+    time. With `deterministic=True` they are folded in the order of `refs`.
+
+    The result is made at the caller's node, or at the node `on`: its id as in `hoplo.nodes()`, or a
+    strategy of `hoplo.util.scheduling_strategies`.
+
+    Raises TypeError for what is no list of refs, and ValueError for an unknown `op`, or for `n`
+    that is not from 1 to the number of refs. `get` of the result raises ValueError for members that
+    differ, with both, TypeError for one that is no array, and what a member raised.
+
+    >>> import numpy as np
+    >>> refs = [hoplo.put(np.full(3, i)) for i in (1, 2, 3)]
+    >>> hoplo.get(hoplo.reduce(refs))
+    array([6, 6, 6])
+    >>> total, members = hoplo.reduce(refs, "max", n=2, with_members=True)
+    >>> len(hoplo.get(members))
+    2
+    """
+    given = _refs("reduce", refs)
+    check_op(op)
+    if n is not None:
+        if isinstance(n, bool) or not isinstance(n, int):
+            raise TypeError(f"n must be a whole number or None, not {_options.shown(n)}")
+        if not 1 <= n <= len(given):
+            raise ValueError(f"n must be from 1 to the number of refs, {len(given)}, not {n}")
+    deterministic = _options.boolean("deterministic", deterministic)
+    task = _task("hoplo.reduce", _reduce, 2, _where(on))
+    # In a list: the task begins at once, and waits for each of them itself.
+    total, members = task.remote(op, given, n, deterministic)
+    return (total, members) if with_members else total
+
+
+def allreduce(
+    refs: Sequence[Ref], op: Any = "sum", *, n: int | None = None, deterministic: bool = False
+) -> Ref:
+    """`reduce` whose result many read: who gets it passes it on to others that get it.
+
+    So it takes about as long for many nodes as for one, when they get it at the same time.
+    Arguments and errors are those of `reduce`.
+
+    >>> import numpy as np
+    >>> hoplo.get(hoplo.allreduce([hoplo.put(np.ones(2)), hoplo.put(np.ones(2))]))
+    array([2., 2.])
+    """
+    return reduce(refs, op, n=n, deterministic=deterministic)
+
+
+def gather(refs: Sequence[Ref], *, on: Any = None) -> Ref:
+    """A ref of the list of all values, in the order of `refs`.
+
+    The list is made at the caller's node, or at the node `on`, as with `reduce`. Values may be of
+    any kind. `get` raises what a member raised.
+
+    >>> hoplo.get(hoplo.gather([hoplo.put("a"), hoplo.put("b")]))
+    ['a', 'b']
+    """
+    given = _refs("gather", refs)
+    return _one(_task("hoplo.gather", _gather, 1, _where(on)).remote(*given))
+
+
+def scatter(ref: Ref, n: int) -> list[Ref]:
+    """Refs of `n` parts of the value of `ref`, for `n` readers: each fetches only its own part.
+
+    The parts of a list or tuple are its items, of which there must be `n`. An array is cut along
+    its first axis into `n` parts; the first ones are longer by one where it does not go up.
+
+    `get` of a part raises ValueError if there are not enough items, TypeError for another value,
+    and what the task of `ref` raised.
+
+    >>> [hoplo.get(part) for part in hoplo.scatter(hoplo.put(["a", "b"]), 2)]
+    ['a', 'b']
+    """
+    [given] = _refs("scatter", [ref])
+    n = _options.integer(1, maximum=_options.NUM_RETURNS_MAX)("n", n)
+    parts = _task("hoplo.scatter", _scatter, n, None).remote(given, n)
+    return [parts] if n == 1 else list(parts)
+
+
+def all_to_all(refs: Sequence[Ref]) -> list[Ref]:
+    """Refs of lists: the i-th one is of the i-th items of all members, in the order of `refs`.
+
+    Each member is a list or tuple with an item for each of `refs`, so it is as if `n` processes
+    sent each other one item each. Each reader fetches only what it gets.
+
+    `get` raises ValueError if a member has more or fewer items, TypeError if one is no list or
+    tuple, and what a member raised.
+
+    >>> refs = [hoplo.put(["a0", "a1"]), hoplo.put(["b0", "b1"])]
+    >>> hoplo.get(hoplo.all_to_all(refs))
+    [['a0', 'b0'], ['a1', 'b1']]
+    """
+    given = _refs("all_to_all", refs)
+    n = len(given)
+    if n > _options.NUM_RETURNS_MAX:
+        raise ValueError(
+            f"all_to_all takes {_options.NUM_RETURNS_MAX} refs at most, and was given {n}"
+        )
+    deal = _task("hoplo.all_to_all", _deal, n, None)
+    dealt = [deal.remote(ref, n) for ref in given]
+    parts = [[one] for one in dealt] if n == 1 else dealt
+    collect = _task("hoplo.all_to_all", _gather, 1, None)
+    return [_one(collect.remote(*column)) for column in zip(*parts, strict=True)]
+
+
+# ------------------------------------------------------------------------------- arguments
+
+
+def _refs(name: str, refs: Any) -> list[Ref]:
+    if isinstance(refs, _core.ObjectRef):
+        raise TypeError(f"{name} takes a list of refs; write hoplo.{name}([ref])")
+    if not isinstance(refs, list | tuple):
+        raise TypeError(f"{name} takes a list of refs, not {_options.shown(refs)}")
+    if not refs:
+        raise ValueError(f"{name} needs a ref at least: the list is empty")
+    for ref in refs:
+        if not isinstance(ref, _core.ObjectRef):
+            from ._api import not_a_ref
+
+            raise not_a_ref(ref, name)
+    return list(refs)
+
+
+def _where(on: Any) -> Any:
+    """A scheduling strategy."""
+    if on is None or not isinstance(on, str):
+        if on is not None:
+            _strategy.strategy("on", on)
+        return on
+    from .util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return NodeAffinitySchedulingStrategy(_strategy.node_id("on", on), soft=False)
+
+
+def _task(name: str, function: Callable[..., Any], returns: int, where: Any) -> Any:
+    options: dict[str, Any] = {"name": name, "num_returns": returns}
+    if where is not None:
+        options["scheduling_strategy"] = where
+    return _remote(function).options(**options)
+
+
+@functools.cache
+def _remote(function: Callable[..., Any]) -> _core.RemoteFunction:
+    from .remote_function import make
+
+    return make(function, {"num_cpus": 0})
+
+
+def _one(ref: Any) -> Ref:
+    return ref  # type: ignore[no-any-return]
+
+
+# ------------------------------------------------------------------------------- tasks
+
+
+def _reduce(op: Any, refs: list[Ref], n: int | None, in_order: bool) -> tuple[Any, list[int]]:
+    fold, taken = Fold(op), []
+    for number, value in _in_order(refs, n) if in_order else _as_they_come(refs, n):
+        fold.add(number, value)
+        taken.append(number)
+        del value  # it lies in the store, and nothing keeps it there from now on
+    return fold.value(), sorted(taken)
+
+
+def _gather(*values: Any) -> list[Any]:
+    return list(values)
+
+
+def _scatter(value: Any, n: int) -> Any:
+    import numpy as np
+
+    if not isinstance(value, np.ndarray):
+        return _deal(value, n)
+    if value.ndim == 0 or len(value) < n:
+        raise ValueError(f"an array of shape {value.shape} cannot be cut into {n} parts")
+    return value if n == 1 else np.array_split(value, n)
+
+
+def _deal(value: Any, n: int) -> Any:
+    items = _items(value, n)
+    return items[0] if n == 1 else items
+
+
+def _items(value: Any, n: int) -> Sequence[Any]:
+    if not isinstance(value, list | tuple):
+        raise TypeError(f"a list or tuple of {n} items is needed, not {type(value).__name__}")
+    if len(value) != n:
+        raise ValueError(
+            f"a {type(value).__name__} of {len(value)} items was given for {n} refs: give one item "
+            f"for each"
+        )
+    return value
+
+
+# ------------------------------------------------------------------------------- members
+
+
+def _in_order(refs: list[Ref], n: int | None) -> Iterator[tuple[int, Any]]:
+    """Number and value of each member; if only `n` are wanted, of the first ones that came."""
+    numbers = list(range(len(refs)))
+    if n is not None and n < len(refs):
+        numbers = sorted(number for number, _ in _as_they_come(refs, n))
+    for at, number in enumerate(numbers):
+        next_ones = list(dict.fromkeys(refs[it] for it in numbers[at : at + _COMING_MAX]))
+        _core.wait(next_ones, 1, 0.0, True)  # all of them begin to come
+        yield number, _core.get(refs[number])
+
+
+def _as_they_come(refs: list[Ref], n: int | None) -> Iterator[tuple[int, Any]]:
+    """Number and value of `n` members, or of all. A few at a time are fetched: memory is
+    bounded."""
+    numbers: dict[Ref, list[int]] = {}
+    for number, ref in enumerate(refs):
+        numbers.setdefault(ref, []).append(number)
+    wanted = left = len(refs)
+    if n is not None:
+        wanted = n
+    waiting = list(numbers)
+    coming: list[Ref] = []
+    while wanted > 0:
+        room = min(_COMING_MAX, wanted) - len(coming)
+        if waiting and room > 0:
+            there = _there(waiting, room, None if not coming else 0.0)
+            coming += there
+            waiting = [ref for ref in waiting if ref not in there]
+        [ref], coming = _core.wait(coming, 1, None, True)
+        left -= len(numbers[ref])
+        try:
+            value = _core.get(ref)
+        except Exception:
+            if left < wanted:
+                raise
+            continue
+        for number in numbers[ref][:wanted]:
+            yield number, value
+            wanted -= 1
+        del value
+
+
+def _there(refs: list[Ref], most: int, timeout: float | None) -> list[Ref]:
+    """Those that some node has, or that have failed. Waits for one, and fetches none."""
+    there, others = _core.wait(refs, 1, timeout, False)
+    if there and others and most > 1:
+        there += _core.wait(others, min(most - 1, len(others)), 0.0, False)[0]
+    return there

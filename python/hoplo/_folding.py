@@ -1,0 +1,249 @@
+"""What the tasks of collectives do with values: take them apart, fold them, put them together.
+
+A member of a reduce is an array of numpy, or a dict, list or tuple of members. Taken apart it is a
+*form*, which says everything but what the arrays hold, and the list of its arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+NAMED_OPS = ("sum", "min", "max", "prod", "mean")
+
+
+class Leaf(NamedTuple):
+    """Where an array was."""
+
+    dtype: Any
+    shape: tuple[int, ...]
+    is_scalar: bool
+    """It was a scalar of numpy's, such as float32(3)."""
+
+
+class Branch(NamedTuple):
+    """A dict, list or tuple."""
+
+    kind: type
+    keys: tuple[Any, ...]
+    """Of a dict; of a list or tuple the positions."""
+    items: tuple[Any, ...]
+    """A form for each key."""
+
+
+class Fold:
+    """The members that have come so far, folded into one."""
+
+    def __init__(self, op: Any) -> None:
+        self.op = op
+        self.function = _function(op)
+        self.count = 0
+        self._form: Leaf | Branch | None = None
+        self._arrays: list[Array] = []
+        self._first = 0
+        """The number of the member whose form is compared with."""
+
+    def add(self, number: int, value: Any) -> None:
+        """Folds in member `number`. ValueError or TypeError if it does not fit to the others."""
+        arrays: list[Array] = []
+        form = take_apart(value, arrays, number, like=self._form)
+        if self._form is None:
+            self._form, self._arrays, self._first = form, arrays, number
+        else:
+            _compare(self._first, self._form, number, form, "")
+            for at, array in enumerate(arrays):
+                self._arrays[at] = self._folded(self._arrays[at], array)
+        self.count += 1
+
+    def value(self) -> Any:
+        """What the members give together."""
+        assert self._form is not None, "there is a member"
+        arrays = self._arrays
+        if self.op == "mean":
+            arrays = [_divided(array, self.count) for array in arrays]
+        return put_together(self._form, iter(arrays))
+
+    def _folded(self, total: Array, more: Array) -> Array:
+        import numpy as np
+
+        if self.count > 1 and isinstance(self.function, np.ufunc):
+            # The total is an array of ours: the first step made it.
+            return self.function(total, more, out=total)  # type: ignore[no-any-return]
+        made = np.asarray(self.function(total, more))
+        if _native(made.dtype) != _native(total.dtype) or made.shape != total.shape:
+            raise ValueError(
+                f"op must give what it is given: of {_shown(total)} it made {_shown(made)}"
+            )
+        return made
+
+
+def check_op(op: Any) -> None:
+    """TypeError or ValueError if it is no `op` of a reduce."""
+    if isinstance(op, str):
+        if op not in NAMED_OPS:
+            names = ", ".join(map(repr, NAMED_OPS))
+            raise ValueError(
+                f"op must be {names}, a ufunc of numpy such as numpy.add, or a function of two "
+                f"arrays, not {op!r}"
+            )
+        return
+    if not callable(op) or isinstance(op, type):
+        raise TypeError(
+            f"op must be a name such as 'sum', a ufunc of numpy, or a function of two arrays, "
+            f"not {type(op).__name__}"
+        )
+    nin, nout = getattr(op, "nin", 2), getattr(op, "nout", 1)
+    if (nin, nout) != (2, 1):
+        raise ValueError(
+            f"op must make one array of two, and {op.__name__} makes {nout} of {nin}: take one "
+            f"such as numpy.add"
+        )
+
+
+def take_apart(
+    value: Any,
+    arrays: list[Array],
+    number: int,
+    path: str = "",
+    like: Leaf | Branch | None = None,
+) -> Leaf | Branch:
+    """The form of member `number`. Its arrays are added to `arrays`, in the order of `like`."""
+    import numpy as np
+
+    if type(value) is np.ndarray or isinstance(value, np.generic):
+        array = np.asarray(value)
+        if not _is_number(array.dtype):
+            raise TypeError(
+                f"member {number}{_at(path)} is an array of {array.dtype}, not of numbers"
+            )
+        arrays.append(array)
+        return Leaf(array.dtype, array.shape, isinstance(value, np.generic))
+    if isinstance(value, dict):
+        keys: tuple[Any, ...] = tuple(value)
+        if isinstance(like, Branch) and len(like.keys) == len(keys) and set(like.keys) == set(keys):
+            keys = like.keys
+        children = tuple(value[key] for key in keys)
+    elif isinstance(value, list | tuple):
+        keys = tuple(range(len(value)))
+        children = tuple(value)
+    else:
+        raise TypeError(
+            f"member {number}{_at(path)} is of type {type(value).__name__}: a reduce takes arrays "
+            f"of numpy, and dicts, lists and tuples of them{_remedy(value)}"
+        )
+    models = like.items if isinstance(like, Branch) and like.keys == keys else (None,) * len(keys)
+    items = tuple(
+        take_apart(child, arrays, number, f"{path}[{key!r}]", model)
+        for key, child, model in zip(keys, children, models, strict=True)
+    )
+    return Branch(type(value), keys, items)
+
+
+def put_together(form: Leaf | Branch, arrays: Any) -> Any:
+    """The value of that form which has these arrays."""
+    if isinstance(form, Leaf):
+        array = next(arrays)
+        return array[()] if form.is_scalar else array
+    items = [put_together(item, arrays) for item in form.items]
+    if issubclass(form.kind, dict):
+        return dict(zip(form.keys, items, strict=True))
+    if issubclass(form.kind, list):
+        return items
+    if hasattr(form.kind, "_fields"):
+        return form.kind(*items)
+    return tuple(items)
+
+
+def _function(op: Any) -> Callable[..., Any]:
+    import numpy as np
+
+    named: dict[Any, Callable[..., Any]] = {
+        "sum": np.add,
+        "mean": np.add,
+        "min": np.minimum,
+        "max": np.maximum,
+        "prod": np.multiply,
+    }
+    return named[op] if isinstance(op, str) else op
+
+
+def _divided(array: Array, count: int) -> Array:
+    """By a whole number. Only whole numbers change their dtype by that: to float64."""
+    import numpy as np
+
+    dtype = np.dtype(float) if array.dtype.kind in "biu" else array.dtype
+    return np.true_divide(array, count).astype(dtype, copy=False)
+
+
+def _native(dtype: Any) -> Any:
+    """In the byte order of this machine: numpy gives what it computes in that."""
+    return dtype.newbyteorder("=")
+
+
+def _is_number(dtype: Any) -> bool:
+    import numpy as np
+
+    # Those of other packages, such as bfloat16 of ml_dtypes, say that they are void.
+    is_foreign = dtype.kind == "V" and dtype.names is None and dtype.type is not np.void
+    return dtype.kind in "biufc" or is_foreign
+
+
+def _compare(first: int, one: Leaf | Branch, second: int, other: Leaf | Branch, path: str) -> None:
+    """ValueError, which tells both, if the forms differ."""
+    if isinstance(one, Leaf) and isinstance(other, Leaf):
+        if (one.dtype, one.shape) != (other.dtype, other.shape):
+            raise ValueError(
+                f"member {second} is {_described(other)}{_at(path)}, and member {first} is "
+                f"{_described(one)}: all members of a reduce need equal dtypes and shapes"
+            )
+        return
+    if not isinstance(one, Leaf) and not isinstance(other, Leaf):
+        alike = _kind(one) == _kind(other) and one.keys == other.keys
+        if alike:
+            for key, item, its in zip(one.keys, one.items, other.items, strict=True):
+                _compare(first, item, second, its, f"{path}[{key!r}]")
+            return
+    raise ValueError(
+        f"member {second} is {_described(other)}{_at(path)}, and member {first} is "
+        f"{_described(one)}: all members of a reduce need the same structure"
+    )
+
+
+def _kind(branch: Branch) -> type:
+    return next(kind for kind in (dict, list, tuple) if issubclass(branch.kind, kind))
+
+
+def _keys(branch: Branch) -> str:
+    text = ", ".join(map(repr, branch.keys))
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _described(form: Leaf | Branch) -> str:
+    if isinstance(form, Leaf):
+        return f"an array of {form.dtype} of shape {form.shape}"
+    if issubclass(form.kind, dict):
+        return f"a dict with the keys {_keys(form)}"
+    return f"a {_kind(form).__name__} of {len(form.keys)}"
+
+
+def _shown(array: Array) -> str:
+    return _described(Leaf(array.dtype, array.shape, False))
+
+
+def _at(path: str) -> str:
+    return f" at {path}" if path else ""
+
+
+def _remedy(value: Any) -> str:
+    if isinstance(value, bool | int | float | complex):
+        return "; for a number write numpy.float64(x)"
+    if hasattr(value, "numpy"):
+        return "; for a tensor write tensor.numpy()"
+    if hasattr(value, "__array__"):
+        return "; write numpy.asarray(x)"
+    return ""

@@ -1,0 +1,404 @@
+"""reduce, allreduce, gather, scatter, all_to_all: values, composition, and every error."""
+
+import functools
+import operator
+from collections import namedtuple
+
+import numpy as np
+import pytest
+from conftest import eventually
+
+import hoplo
+
+LARGE = 300_000
+"""Elements of an array that lies in the store, whatever they are."""
+
+
+@hoplo.remote
+def made(value):
+    return value
+
+
+@hoplo.remote
+def after(gate, value):
+    gate.wait()
+    return value
+
+
+@hoplo.remote
+def failing(text="broken"):
+    raise LookupError(text)
+
+
+def value_of(refs, *args, **options):
+    return hoplo.get(hoplo.reduce(refs, *args, **options))
+
+
+# ---- reduce: values ----
+
+
+@pytest.mark.parametrize("elements", [5, LARGE])
+@pytest.mark.parametrize("op", ["sum", "min", "max", "prod", "mean"])
+def test_each_op_is_that_of_numpy(op, elements):
+    arrays = [np.random.default_rng(seed).standard_normal(elements) for seed in range(4)]
+    got = value_of([hoplo.put(array) for array in arrays], op)
+    np.testing.assert_allclose(got, getattr(np, op)(arrays, axis=0), rtol=1e-12)
+    assert got.dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    "dtype", ["f2", "f4", "f8", "i1", "u2", "i4", "i8", "u8", "c8", "c16", ">f4", "?"]
+)
+@pytest.mark.parametrize("elements", [7, LARGE])
+def test_a_sum_keeps_its_dtype(dtype, elements):
+    arrays = [(np.arange(elements) % 3 + seed).astype(dtype) for seed in range(3)]
+    got = value_of([hoplo.put(array) for array in arrays])
+    want = functools.reduce(np.add, arrays)
+    assert got.dtype == want.dtype
+    np.testing.assert_array_equal(got, want)
+
+
+def test_bfloat16_of_another_package():
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    got = value_of([hoplo.put(np.full(3, 1.5, bfloat16)) for _ in range(3)])
+    assert got.dtype == bfloat16
+    assert got.astype(float).tolist() == [4.5] * 3
+
+
+def test_the_mean_of_whole_numbers_is_a_float_and_of_others_keeps_its_dtype():
+    refs = [hoplo.put(np.array([1, 2])), hoplo.put(np.array([2, 2]))]
+    assert value_of(refs, "mean").tolist() == [1.5, 2.0]
+    refs = [hoplo.put(np.array([1, 2], "f4")), hoplo.put(np.array([2, 2], "f4"))]
+    assert value_of(refs, "mean").dtype == np.float32
+
+
+def test_a_ufunc_and_a_function_of_two_arrays_are_ops():
+    refs = [hoplo.put(np.array(it)) for it in ([1, 8], [5, 2])]
+    assert value_of(refs, np.bitwise_or).tolist() == [5, 10]
+    assert value_of(refs, lambda a, b: np.where(a > b, a, b)).tolist() == [5, 8]
+    assert value_of(refs, operator.add).tolist() == [6, 10]
+
+
+def test_arrays_may_be_nested_and_keep_their_structure():
+    def parameters(x):
+        layers = [(np.full((2, 3), x), np.full(3, x, "f4")), np.float32(x)]
+        return {"layers": layers, "bias": np.full(LARGE, x)}
+
+    got = value_of([hoplo.put(parameters(x)) for x in (1.0, 2.0, 4.0)])
+    assert list(got) == ["layers", "bias"]
+    (weights, bias), scalar = got["layers"]
+    assert isinstance(got["layers"][0], tuple)
+    assert weights.shape == (2, 3)
+    assert bias.dtype == np.float32
+    assert isinstance(scalar, np.float32)
+    assert (weights == 7).all()
+    assert (bias == 7).all()
+    assert scalar == 7
+    assert (got["bias"] == 7).all()
+
+
+Pair = namedtuple("Pair", "left right")
+
+
+def test_a_named_tuple_stays_one():
+    got = value_of([hoplo.put(Pair(np.ones(2), np.zeros(2)))] * 2)
+    assert type(got).__name__ == "Pair"
+    assert got.left.tolist() == [2, 2]
+
+
+def test_keys_of_a_dict_may_come_in_any_order():
+    refs = [hoplo.put({"a": np.ones(1), "b": np.zeros(1)})]
+    refs.append(hoplo.put({"b": np.ones(1), "a": np.zeros(1)}))
+    got = value_of(refs)
+    assert list(got) == ["a", "b"]
+    assert (got["a"], got["b"]) == (1, 1)
+
+
+def test_one_member_is_its_own_sum():
+    array = np.arange(LARGE)
+    np.testing.assert_array_equal(value_of([hoplo.put(array)]), array)
+    assert value_of([hoplo.put(np.arange(3))], "mean").tolist() == [0.0, 1.0, 2.0]
+
+
+def test_a_ref_that_is_given_twice_counts_twice():
+    ref = hoplo.put(np.array([1]))
+    assert value_of([ref, ref, ref]).tolist() == [3]
+    assert value_of([ref, ref, ref], n=2).tolist() == [2]
+
+
+def test_fortran_order_and_views_are_summed_by_element():
+    plain = np.arange(12.0).reshape(3, 4)
+    refs = [hoplo.put(np.asfortranarray(plain)), hoplo.put(plain), hoplo.put(plain[::-1][::-1])]
+    np.testing.assert_array_equal(value_of(refs), 3 * plain)
+
+
+def test_members_that_are_not_made_yet_are_awaited(gate):
+    refs = [made.remote(np.ones(2)), after.remote(gate, np.ones(2))]
+    total = hoplo.reduce(refs)
+    assert hoplo.wait([total], timeout=0.1) == ([], [total])
+    gate.open()
+    assert hoplo.get(total).tolist() == [2, 2]
+
+
+def test_reduces_compose_with_reduces_and_tasks():
+    halves = [
+        hoplo.reduce([made.remote(np.full(LARGE, x)) for x in pair]) for pair in ((1, 2), (3, 4))
+    ]
+    total = made.remote(hoplo.reduce(halves))
+    assert (hoplo.get(total) == 10).all()
+
+
+def test_in_the_order_of_the_refs_the_sum_is_always_the_same():
+    arrays = [np.array([x], "f4") for x in (1e8, 1.0, -1e8, 1.0)]
+    refs = [made.remote(array) for array in arrays]
+    want = functools.reduce(np.add, arrays)
+    assert all(value_of(refs, deterministic=True) == want for _ in range(5))
+
+
+# ---- reduce: the first n ----
+
+
+def test_the_first_n_that_come_are_taken_and_told(gate):
+    refs = [after.remote(gate, np.array([100]))]
+    refs += [made.remote(np.array([x])) for x in (1, 2)]
+    total, members = hoplo.reduce(refs, n=2, with_members=True)
+    assert hoplo.get(total).tolist() == [3]
+    assert hoplo.get(members) == [1, 2]
+    total, members = hoplo.reduce(refs, n=2, with_members=True, deterministic=True)
+    assert (hoplo.get(total).tolist(), hoplo.get(members)) == ([3], [1, 2])
+    gate.open()
+    total, members = hoplo.reduce(refs, with_members=True)
+    assert (hoplo.get(total).tolist(), hoplo.get(members)) == ([103], [0, 1, 2])
+
+
+def test_members_that_fail_are_passed_over_while_enough_are_left():
+    refs = [failing.remote(), made.remote(np.array([1])), made.remote(np.array([2]))]
+    hoplo.wait(refs, num_returns=3)
+    total, members = hoplo.reduce(refs, n=2, with_members=True)
+    assert (hoplo.get(total).tolist(), hoplo.get(members)) == ([3], [1, 2])
+    with pytest.raises(LookupError, match="broken"):
+        value_of([*refs, failing.remote()], n=3)
+
+
+# ---- reduce: errors ----
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "text"),
+    [
+        (hoplo.put, TypeError, "takes a list of refs"),
+        (7, TypeError, "takes a list of refs, not 7"),
+        ([], ValueError, "the list is empty"),
+        ([np.ones(3)], TypeError, "not an ObjectRef"),
+    ],
+)
+@pytest.mark.parametrize("name", ["reduce", "allreduce", "gather", "all_to_all"])
+def test_what_is_no_list_of_refs_is_told_at_the_call(name, given, error, text):
+    with pytest.raises(error, match=text):
+        getattr(hoplo, name)(given)
+
+
+def test_a_ref_alone_is_told_how_to_write_it():
+    with pytest.raises(TypeError, match=r"write hoplo.reduce\(\[ref\]\)"):
+        hoplo.reduce(hoplo.put(1))
+    with pytest.raises(TypeError, match=r"not an ObjectRef: call it first: made\.remote"):
+        hoplo.gather([made])
+
+
+@pytest.mark.parametrize(
+    ("op", "error", "text"),
+    [
+        ("average", ValueError, "op must be 'sum', 'min', 'max', 'prod', 'mean', a ufunc"),
+        (3, TypeError, "op must be a name such as 'sum'"),
+        (float, TypeError, "op must be a name such as 'sum'"),
+        (np.negative, ValueError, "negative makes 1 of 1"),
+        (np.divmod, ValueError, "divmod makes 2 of 2"),
+    ],
+)
+def test_a_wrong_op_is_told_at_the_call(op, error, text):
+    with pytest.raises(error, match=text):
+        hoplo.reduce([hoplo.put(np.ones(1))], op)
+
+
+def test_a_wrong_n_is_told_at_the_call():
+    refs = [hoplo.put(np.ones(1))]
+    for n in (0, 2, -1):
+        with pytest.raises(ValueError, match=f"from 1 to the number of refs, 1, not {n}"):
+            hoplo.reduce(refs, n=n)
+    with pytest.raises(TypeError, match=r"whole number or None, not 1\.0"):
+        hoplo.reduce(refs, n=1.0)
+
+
+def test_a_wrong_place_is_told_at_the_call():
+    refs = [hoplo.put(np.ones(1))]
+    with pytest.raises(ValueError, match="on must be the id of a node"):
+        hoplo.reduce(refs, on="here")
+    with pytest.raises(TypeError, match="on must be"):
+        hoplo.gather(refs, on=3)
+
+
+@pytest.mark.parametrize("elements", [3, LARGE])
+def test_members_that_differ_are_told_with_both(elements):
+    zeros = np.zeros
+    cases = [
+        (zeros(elements), zeros(elements + 1), rf"shape \({elements + 1},\), and member 0"),
+        (zeros(elements, "f4"), zeros(elements, "i4"), "array of int32 .* an array of float32"),
+        (zeros((elements, 2)), zeros((2, elements)), rf"shape \(2, {elements}\)"),
+        ({"a": zeros(elements)}, {"b": zeros(elements)}, "keys 'b', .* keys 'a'"),
+        ([zeros(elements)], [zeros(elements)] * 2, "a list of 2, .* a list of 1"),
+        ([zeros(elements)], (zeros(elements),), "a tuple of 1, .* a list of 1"),
+        ([zeros(elements)], zeros(elements), "array of float64 .* a list of 1"),
+    ]
+    for one, other, text in cases:
+        with pytest.raises(ValueError, match=text):
+            value_of([hoplo.put(one), hoplo.put(other)], deterministic=True)
+    refs = [hoplo.put({"w": [zeros(elements), zeros(n)]}) for n in (elements, 1)]
+    with pytest.raises(ValueError, match=r"at \['w'\]\[1\], and member 0"):
+        value_of(refs, deterministic=True)
+
+
+@pytest.mark.parametrize("padding", [(), (np.zeros(LARGE),)])
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (3.0, "member 1 .*of type float.*write numpy.float64"),
+        ("text", "member 1 .*of type str"),
+        (None, "member 1 .*of type NoneType"),
+        (np.ma.masked_array([1.0]), "member 1 .*of type MaskedArray.*write numpy.asarray"),
+        (np.array(["a"]), "member 1 .*array of <U1, not of numbers"),
+        (np.array([object()]), "member 1 .*array of object, not of numbers"),
+    ],
+)
+def test_a_member_that_is_no_array_is_told(value, text, padding):
+    good, bad = (np.ones(1), *padding), (value, *padding)
+    with pytest.raises(TypeError, match=text):
+        value_of([hoplo.put(good), hoplo.put(bad)])
+    with pytest.raises(TypeError, match=text.replace("member 1 ", "member 0 ")):
+        value_of([hoplo.put(bad)])
+
+
+def test_an_op_that_changes_the_shape_or_dtype_is_told():
+    refs = [hoplo.put(np.ones(3)), hoplo.put(np.ones(3))]
+    with pytest.raises(ValueError, match=r"op must give what it is given: .* shape \(\)"):
+        value_of(refs, lambda a, b: (a + b).sum())
+    with pytest.raises(ValueError, match="it made an array of bool"):
+        value_of(refs, np.greater)
+
+
+def test_an_op_that_raises_is_told():
+    def fussy(a, b):
+        raise LookupError("no")
+
+    with pytest.raises(LookupError, match="no"):
+        value_of([hoplo.put(np.ones(3)), hoplo.put(np.ones(3))], fussy)
+
+
+def test_what_a_member_raised_is_raised_by_the_reduce():
+    with pytest.raises(LookupError, match="broken"):
+        value_of([made.remote(np.ones(1)), failing.remote()])
+    with pytest.raises(LookupError, match="broken"):
+        value_of([made.remote(np.ones(1)), failing.remote()], deterministic=True)
+
+
+# ---- a reduce is a task ----
+
+
+def test_a_reduce_is_cancelled_like_a_task(gate):
+    total = hoplo.reduce([after.remote(gate, np.ones(1))])
+    hoplo.cancel(total)
+    with pytest.raises(hoplo.exceptions.TaskCancelledError):
+        hoplo.get(total)
+    gate.open()
+
+
+def test_a_reduce_needs_no_cpu(gate):
+    refs = [after.remote(gate, np.ones(1)) for _ in range(8)]  # more than there are CPUs
+    total = hoplo.reduce(refs, n=8)
+    gate.open()
+    assert hoplo.get(total).tolist() == [8]
+
+
+def test_a_reduce_is_listed_and_timed_by_its_name():
+    from hoplo.util.state import list_tasks
+
+    value_of([hoplo.put(np.ones(1))])
+    assert "hoplo.reduce" in eventually(lambda: {task["name"] for task in list_tasks()})
+    assert "hoplo.reduce" in [event["name"] for event in hoplo.timeline()]
+
+
+def test_the_result_is_made_where_it_is_asked_for():
+    [node] = [node["NodeID"] for node in hoplo.nodes() if node["Resources"].get("CPU")]
+    refs = [hoplo.put(np.ones(LARGE)) for _ in range(2)]
+    ref = hoplo.reduce(refs, on=node)
+    assert (hoplo.get(ref) == 2).all()
+    [place] = hoplo.experimental.object_locations([ref]).values()
+    assert node in place["node_ids"]
+
+
+# ---- the others ----
+
+
+def test_allreduce_gives_all_the_same():
+    total = hoplo.allreduce([made.remote(np.full(LARGE, x)) for x in (1, 2)])
+    assert [int(array[0]) for array in hoplo.get([made.remote(total) for _ in range(3)])] == [3] * 3
+    assert hoplo.get(hoplo.allreduce([hoplo.put(np.ones(1))] * 3, "max", n=2)) == 1
+    with pytest.raises(ValueError, match="op must be"):
+        hoplo.allreduce([hoplo.put(1)], "most")
+
+
+def test_gather_gives_all_values_in_order():
+    refs = [made.remote(value) for value in ("a", 2, None, np.arange(2))]
+    a, two, none, array = hoplo.get(hoplo.gather(refs))
+    assert (a, two, none, array.tolist()) == ("a", 2, None, [0, 1])
+    ref = hoplo.put(1)
+    assert hoplo.get(hoplo.gather([ref, ref])) == [1, 1]
+    with pytest.raises(LookupError, match="broken"):
+        hoplo.get(hoplo.gather([failing.remote()]))
+
+
+def test_scatter_gives_each_its_part():
+    parts = hoplo.scatter(made.remote(["a", "b", "c"]), 3)
+    assert hoplo.get(parts) == ["a", "b", "c"]
+    parts = hoplo.get(hoplo.scatter(hoplo.put(np.arange(7)), 3))
+    assert [part.tolist() for part in parts] == [[0, 1, 2], [3, 4], [5, 6]]
+    [whole] = hoplo.get(hoplo.scatter(hoplo.put(np.arange(2)), 1))
+    assert whole.tolist() == [0, 1]
+    assert hoplo.get(hoplo.scatter(hoplo.put(("x",)), 1)) == ["x"]
+
+
+def test_what_cannot_be_scattered_is_told():
+    with pytest.raises(ValueError, match="a list of 2 items was given for 3"):
+        hoplo.get(hoplo.scatter(hoplo.put([1, 2]), 3)[0])
+    with pytest.raises(ValueError, match=r"shape \(2,\) cannot be cut into 3"):
+        hoplo.get(hoplo.scatter(hoplo.put(np.ones(2)), 3)[2])
+    with pytest.raises(ValueError, match=r"shape \(\) cannot be cut"):
+        hoplo.get(hoplo.scatter(hoplo.put(np.array(1)), 2)[0])
+    with pytest.raises(TypeError, match="list or tuple of 2 items is needed, not str"):
+        hoplo.get(hoplo.scatter(hoplo.put("ab"), 2)[0])
+    with pytest.raises(LookupError, match="broken"):
+        hoplo.get(hoplo.scatter(failing.remote(), 2)[0])
+    for n, error in ((0, ValueError), (1.5, TypeError), (70_000, ValueError)):
+        with pytest.raises(error, match="n must"):
+            hoplo.scatter(hoplo.put([1]), n)
+    with pytest.raises(TypeError, match="not an ObjectRef"):
+        hoplo.scatter([1], 1)
+
+
+def test_all_to_all_turns_rows_into_columns():
+    refs = [made.remote([f"{row}{column}" for column in range(3)]) for row in "abc"]
+    columns = hoplo.get(hoplo.all_to_all(refs))
+    assert columns == [[f"{row}{column}" for row in "abc"] for column in range(3)]
+    assert hoplo.get(hoplo.all_to_all([hoplo.put(["only"])])) == [["only"]]
+
+
+def test_a_member_of_all_to_all_that_does_not_fit_is_told():
+    for bad, error, text in (
+        ([1], ValueError, "a list of 1 items was given for 2"),
+        ({}, TypeError, "not dict"),
+    ):
+        columns = hoplo.all_to_all([hoplo.put([1, 2]), hoplo.put(bad)])
+        for column in columns:
+            with pytest.raises(error, match=text):
+                hoplo.get(column)
+    with pytest.raises(LookupError, match="broken"):
+        hoplo.get(hoplo.all_to_all([failing.remote()])[0])
