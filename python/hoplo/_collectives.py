@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from . import _core, _options, _strategy
-from ._folding import Fold, check_op
+from ._folding import Fold, check_op, divided
+from .exceptions import HoploError
 
 if TYPE_CHECKING:
     Ref = _core.ObjectRef[Any]
@@ -219,12 +220,51 @@ def _one(ref: Any) -> Ref:
 
 
 def _reduce(op: Any, refs: list[Ref], n: int | None, in_order: bool) -> tuple[Any, list[int]]:
+    if not in_order and isinstance(op, str):
+        made = _on_their_way(op, refs, len(refs) if n is None else n)
+        if made is not None:
+            return made
     fold, taken = Fold(op), []
     for number, value in _in_order(refs, n) if in_order else _as_they_come(refs, n):
         fold.add(number, value)
         taken.append(number)
         del value  # it lies in the store, and nothing keeps it there from now on
     return fold.value(), sorted(taken)
+
+
+def _on_their_way(op: str, refs: list[Ref], n: int) -> tuple[Any, list[int]] | None:
+    """What nodes made of large members while these came here. None: they did not, whatever the
+    reason.
+
+    What is wrong with a member is found out by who folds then.
+    """
+    taken = _stored(refs, n)
+    if taken is None:
+        return None
+    ref = _core.fold_members("sum" if op == "mean" else op, [refs[number] for number in taken])
+    if isinstance(ref, str):
+        return None
+    try:
+        value = _core.get(ref)
+    except HoploError:
+        return None
+    return divided(value, n) if op == "mean" else value, taken
+
+
+def _stored(refs: list[Ref], n: int) -> list[int] | None:
+    """Numbers of the first `n` members that some store has. None as soon as one is small or has
+    failed."""
+    numbers: dict[Ref, list[int]] = {}
+    for number, ref in enumerate(refs):
+        numbers.setdefault(ref, []).append(number)
+    waiting, taken = list(numbers), list[int]()
+    while len(taken) < n:
+        there = _there(waiting, n - len(taken), None)
+        if not all(map(_core.is_stored, there)):
+            return None
+        taken += [number for ref in there for number in numbers[ref]]
+        waiting = [ref for ref in waiting if ref not in there]
+    return sorted(taken[:n])
 
 
 def _gather(*values: Any) -> list[Any]:

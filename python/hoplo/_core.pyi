@@ -184,6 +184,15 @@ def wait(
 ) -> tuple[list[Any], list[Any]]:
     """Checked arguments of `hoplo.wait`. Both lists keep the order of `refs`."""
 
+def fold_members(op: str, refs: list[ObjectRef[Any]]) -> ObjectRef[Any] | str:
+    """A ref of what all of these, which lie in stores, give together, or why nodes cannot make it.
+
+    `op` is "sum", "prod", "min" or "max". Waits until it is made, on its way to this node.
+    """
+
+def is_stored(ref: ObjectRef[Any]) -> bool:
+    """Whether this process knows that it has a value, which lies in the store of some node."""
+
 def cancel(target: Any, force: bool, recursive: bool) -> None:
     """Checked arguments of `hoplo.cancel`: an ObjectRef or ObjectRefGenerator."""
 

@@ -82,6 +82,13 @@ class Fold:
         return made
 
 
+def divided(value: Any, count: int) -> Any:
+    """The mean of so many members whose sum this is."""
+    arrays: list[Array] = []
+    form = take_apart(value, arrays, 0)
+    return put_together(form, iter([_divided(array, count) for array in arrays]))
+
+
 def check_op(op: Any) -> None:
     """TypeError or ValueError if it is no `op` of a reduce."""
     if isinstance(op, str):

@@ -412,6 +412,21 @@ pub const SPILLS_MAX: usize = 16;
 /// Objects that are being fetched from other nodes at once; each has room.
 pub const PULLS_MAX: usize = 16;
 
+/// Members of a reduce that nodes fold on their way; of more a task gets each and folds it.
+pub const REDUCE_MEMBERS_MAX: usize = 1024;
+
+/// Reduces whose members are on their way to one node; others are refused, and tasks do them.
+pub const REDUCES_MAX: usize = 64;
+
+/// What one node makes for reduces of all nodes at once, what is made and still kept included.
+pub const FOLDS_MAX: usize = 256;
+
+/// Arrays in an object that is folded on its way, and items of one container.
+pub const FOLD_ARRAYS_MAX: usize = 16_384;
+
+/// What such an object has beside its arrays: names, dtypes, shapes.
+pub const FOLD_SKELETON_BYTES_MAX: usize = 1 << 20;
+
 /// Nodes that one is told to fetch an object from.
 pub const SOURCES_MAX: usize = 3;
 

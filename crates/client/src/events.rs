@@ -217,6 +217,7 @@ impl Client {
             | ToClient::GroupCreated { request, .. }
             | ToClient::GroupState { request, .. }
             | ToClient::KvAnswer { request, .. }
+            | ToClient::Reduced { request, .. }
             | ToClient::Answer { request, .. } => self.answer(request, message),
             ToClient::ExtentRecall { bytes } => {
                 let mut core = self.core.lock();

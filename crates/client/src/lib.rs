@@ -41,6 +41,7 @@ mod journal;
 mod lending;
 mod lock;
 mod peers;
+mod reduces;
 mod ringer;
 mod serving;
 mod socket;

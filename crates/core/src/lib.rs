@@ -7,6 +7,7 @@
 pub mod actors;
 pub mod carry;
 pub mod claims;
+pub mod collective;
 pub mod control;
 pub mod history;
 pub mod link;

@@ -49,6 +49,7 @@ mod orphans;
 mod packages;
 mod placement;
 mod python;
+mod reduces;
 mod refs;
 mod remote;
 mod running;
@@ -99,6 +100,8 @@ mod _core {
     use super::packages::{_export_package, _fetch_package, _packs, _session_number};
     #[pymodule_export]
     use super::placement::{create_group, group_ready, remove_group, wait_group};
+    #[pymodule_export]
+    use super::reduces::{fold_members, is_stored};
     #[pymodule_export]
     use super::refs::{_holds_ref, _restore_ref, ObjectRef};
     #[pymodule_export]

@@ -106,6 +106,9 @@ impl Cluster {
                 Order::Receive { ticket, from, place, written } => {
                     hauler.receiving.insert(ticket, Receiving { from, place, written });
                 }
+                Order::Fold { .. } | Order::FoldHere { .. } => {
+                    unreachable!("no program of the simulation reduces");
+                }
                 Order::StopReceive { ticket } => {
                     self.stops_receiving(ticket, "it was told to stop")
                 }

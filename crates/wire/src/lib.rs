@@ -14,21 +14,25 @@
 pub mod bytes;
 pub mod call;
 pub mod control;
+pub mod fold;
 pub mod frames;
 pub mod join;
+pub mod layout;
 pub mod member;
 pub mod node;
 pub mod obituary;
 pub mod object;
 pub mod peer;
+pub mod plain;
 pub mod reason;
 pub mod register;
 pub mod reply;
 pub mod why;
 
 pub use bytes::Malformed;
+pub use fold::{Fold, FoldOp};
 pub use object::{Failure, FailureKind, Location, Value};
 pub use reason::Reason;
 
 /// Both ends of every connection must have the same; raised with every change of a layout.
-pub const PROTOCOL_VERSION: u32 = 20;
+pub const PROTOCOL_VERSION: u32 = 21;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::control::ClusterId;
 
 /// Raised with every change of a layout.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {

@@ -9,6 +9,7 @@ use hoplo_base::{
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
+use crate::fold::Fold;
 use crate::node::{
     ActorSpec, Checkpoint, JobConfig, Lineage, LoggedCall, Obituary, Replay, Shape, ToClient,
     ToNode,
@@ -162,6 +163,19 @@ pub enum Peer {
     /// The asker needs no more of that ticket.
     Enough {
         ticket: u64,
+    },
+
+    // ---- reduces ----
+    /// It is to be made there, and kept until `FoldOver`. Whoever is told so may fetch it meanwhile, as it comes.
+    Fold(Box<Fold>),
+    /// To who asked for it: it cannot be made.
+    NoFold {
+        made: ObjectId,
+        why: String,
+    },
+    /// Of who asked for it: nobody needs it any more, whether it is made or not.
+    FoldOver {
+        made: ObjectId,
     },
 
     // ---- scheduling ----

@@ -95,6 +95,9 @@ impl Node {
                 self.pass_to_objects(objects::Event::Misplaced { objects });
             }
 
+            ToNode::Reduce { request, op, members } => self.reduce(from, request, op, &members),
+            ToNode::ReduceOver { request } => self.reduce_over(from, request),
+
             ToNode::Export { function, bytes, contains } => {
                 self.export(FunctionEntry::whole(job, function, bytes, contains));
             }

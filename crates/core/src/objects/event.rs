@@ -133,6 +133,12 @@ pub enum Event {
         ticket: u64,
         result: Result<(), String>,
     },
+    /// The haul has sealed this, which nobody knew before: it is the holder's, which gets a token of it.
+    Folded {
+        object: ObjectId,
+        location: Location,
+        holder: ProcessId,
+    },
     /// `next_deadline` has come (earlier does no harm).
     Tick,
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use hoplo_base::limits::{PULLS_MAX, SERVES_MAX};
+use hoplo_base::limits::{FOLDS_MAX, PULLS_MAX, SERVES_MAX};
 use hoplo_base::{NodeNumber, ObjectId};
 
 use super::Transfer;
@@ -41,6 +41,12 @@ impl Transfer {
         let under_way = self.pulls.len() - self.queue.len();
         assert!(under_way <= PULLS_MAX, "XFER-5: {under_way}");
         assert!(self.queue.is_empty() || under_way == PULLS_MAX, "XFER-5: {under_way}");
+        slots.extend(self.wholes.values().map(|whole| whole.location.slot));
+        let twice =
+            |made: &ObjectId| self.wholes.contains_key(made) || self.pulls.contains_key(made);
+        assert!(!self.wanting.keys().any(twice), "XFER-12");
+        assert!(!self.wholes.keys().any(|made| self.pulls.contains_key(made)), "XFER-12");
+        assert!(self.folds() <= FOLDS_MAX, "XFER-12");
         let count = slots.len();
         slots.sort_unstable();
         slots.dedup();
@@ -48,6 +54,13 @@ impl Transfer {
         for serve in self.serves.values() {
             match serve.stage {
                 Serving::Asking | Serving::Sending => {}
+                Serving::Expecting => {
+                    let begun = self.pulls.contains_key(&serve.object);
+                    assert!(
+                        !begun && !self.wholes.contains_key(&serve.object),
+                        "XFER-12: {serve:?}"
+                    );
+                }
                 Serving::Waiting | Serving::Relaying => {
                     let pull = self.pulls.get(&serve.object).expect("XFER-8: it is being pulled");
                     assert!(pull.turn < serve.turn, "XFER-8: {} {}", pull.turn, serve.turn);

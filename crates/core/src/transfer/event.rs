@@ -2,7 +2,7 @@
 
 use hoplo_base::{NodeNumber, ObjectId};
 use hoplo_wire::node::ToClient;
-use hoplo_wire::{Failure, Location, Value};
+use hoplo_wire::{Failure, Fold, FoldOp, Location, Value};
 
 /// Where the bytes of a pulled object go: in the arena or, from its end on, in the spill file, as in a `Location`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +51,17 @@ pub enum Event {
     Unreadable {
         object: ObjectId,
         why: String,
+    },
+
+    /// `Peer::Fold`, or what this node asks itself for.
+    FoldAsked {
+        asker: NodeNumber,
+        fold: Box<Fold>,
+    },
+    /// `Peer::FoldOver`, or this node's own word.
+    FoldOver {
+        asker: NodeNumber,
+        made: ObjectId,
     },
 
     /// Of the shell.
@@ -115,6 +126,11 @@ pub enum Effect {
         object: ObjectId,
         location: Location,
     },
+    /// A fold that this node asked for is whole. It is the asker's.
+    SealFold {
+        made: ObjectId,
+        location: Location,
+    },
     /// `Wanted`.
     Want {
         object: ObjectId,
@@ -130,6 +146,13 @@ pub enum Effect {
 
     /// To the shell.
     Order(Order),
+
+    /// `Peer::NoFold`, or to this node itself.
+    NoFold {
+        to: NodeNumber,
+        made: ObjectId,
+        why: String,
+    },
 
     // ---- to other nodes ----
     /// `Peer::FetchBytes`.
@@ -167,48 +190,32 @@ pub enum Effect {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Chunks of this ticket that come from this node begin with the byte at `written`: write each to its place.
-    Receive {
+    Receive { ticket: u64, from: NodeNumber, place: Place, written: u64 },
+    /// The same, and fold the operands into it as it comes. It counts as written when that is done.
+    Fold {
         ticket: u64,
         from: NodeNumber,
         place: Place,
         written: u64,
+        op: FoldOp,
+        operands: Vec<Location>,
     },
-    StopReceive {
-        ticket: u64,
-    },
+    /// Fold the operands into a copy of the source, which lies here: a piece whenever somebody is to be sent it. Else as with `Receive`.
+    FoldHere { ticket: u64, place: Place, op: FoldOp, source: Location, operands: Vec<Location> },
+    /// Of a `Receive`, a `Fold` or a `FoldHere`.
+    StopReceive { ticket: u64 },
     /// How much of it is there? `Done::Seen`, unless it has ended.
-    Look {
-        ticket: u64,
-    },
+    Look { ticket: u64 },
     /// Pin it, and send its bytes from `offset` on.
-    Send {
-        to: NodeNumber,
-        ticket: u64,
-        location: Location,
-        offset: u64,
-    },
+    Send { to: NodeNumber, ticket: u64, location: Location, offset: u64 },
     /// Send what has come to this place, from `offset` on, and then what comes; when all is there, pin it and go on.
-    Relay {
-        to: NodeNumber,
-        ticket: u64,
-        place: Place,
-        offset: u64,
-    },
+    Relay { to: NodeNumber, ticket: u64, place: Place, offset: u64 },
     /// Of a `Send` or a `Relay`.
-    StopSend {
-        to: NodeNumber,
-        ticket: u64,
-    },
+    StopSend { to: NodeNumber, ticket: u64 },
     /// Does it wait for what comes here? `Done::Behind`, unless it has ended.
-    LookBehind {
-        to: NodeNumber,
-        ticket: u64,
-    },
+    LookBehind { to: NodeNumber, ticket: u64 },
     /// Nothing more comes to this place: relay nothing of it any more.
-    Clear {
-        ticket: u64,
-        slot: u32,
-    },
+    Clear { ticket: u64, slot: u32 },
 }
 
 /// What the shell did.

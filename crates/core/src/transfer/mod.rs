@@ -27,8 +27,11 @@
 //!   freed or spilled like any object that is being sent.
 //! - Only a pull that is under way is relayed, so nobody waits for one that waits for a place; nor one in the spill file.
 //!
+//! # Folds
+//! A node may be asked to fold objects of its own into what comes, as it comes (`on_fold`). That is a pull, too.
+//!
 //! # What the shell promises
-//! - `Order::Receive` is answered once: by `Received`, when all bytes are written and the slot is sealed, or by `Stopped`, and then it
+//! - `Order::Receive`, and what is folded, is answered once: by `Received`, when all bytes are written and the slot is sealed, or by `Stopped`, and then it
 //!   writes there no more. It stops by itself when what comes cannot be right or its link was lost, and when it is told to
 //!   (`StopReceive`, to which nothing else is an answer: it may come after `Received`).
 //! - `Order::Send` and `Order::Relay` are answered once, by `Sent` or `SendFailed`, or taken back by `StopSend` or `Clear`.
@@ -44,6 +47,7 @@
 //! - XFER-6: a slot is in the pool, or of one pull; none is in both.
 //! - XFER-7: each `Begin` has one end: `Seal`, `PullFailed` or `PullDenied`. One that comes while its object is being pulled has the end of
 //!   that pull.
+//! - XFER-12: a fold that was asked for is wanting, being pulled, whole, or over; each that cannot be made is told once (`NoFold`).
 //! - XFER-8: what is pulled in one turn is relayed to who asks in a later turn only. So along a chain turns fall, and nobody waits for
 //!   itself.
 //!
@@ -57,6 +61,7 @@
 
 mod check;
 mod event;
+mod on_fold;
 mod on_look;
 mod on_pull;
 mod on_serve;
@@ -74,6 +79,7 @@ use hoplo_base::{Instant, NodeNumber, ObjectId};
 pub use event::{Done, Effect, Event, Order, Place};
 pub use uplink::Uplink;
 
+use on_fold::{Wanting, Whole};
 use pull::Pull;
 use serve::Serve;
 
@@ -86,6 +92,9 @@ pub struct Transfer {
     /// Whose attempt, or request for room, has this number.
     tickets: BTreeMap<u64, ObjectId>,
     last_ticket: u64,
+    /// Folds whose operands are not found yet, and those that are whole, by what is made.
+    wanting: BTreeMap<ObjectId, Wanting>,
+    wholes: BTreeMap<ObjectId, Whole>,
     /// Slots that came with room and are not used.
     slots: Vec<u32>,
     /// By who asked, and its ticket.
@@ -103,6 +112,8 @@ impl Transfer {
             queue: VecDeque::new(),
             tickets: BTreeMap::new(),
             last_ticket: 0,
+            wanting: BTreeMap::new(),
+            wholes: BTreeMap::new(),
             slots: Vec::new(),
             serves: BTreeMap::new(),
             now,
@@ -126,6 +137,8 @@ impl Transfer {
             Event::Reclaimed { location } => self.on_reclaimed(location, effects),
             // What it has is being written.
             Event::RoomAsked => effects.push(Effect::AnswerRecall),
+            Event::FoldAsked { asker, fold } => self.on_fold(asker, *fold, effects),
+            Event::FoldOver { asker, made } => self.on_fold_over(asker, made, effects),
             Event::Done(done) => self.on_done(done, effects),
             Event::NoBytes { from, ticket, why } => self.on_no_bytes(from, ticket, why, effects),
             Event::Asked { from, ticket, object, offset, turn } => {
@@ -139,6 +152,7 @@ impl Transfer {
             Event::Tick => self.look(effects),
             Event::NodeGone { node } => {
                 self.lose_sources(node, effects);
+                self.lose_folds(node, effects);
                 self.lose_askers(node, effects);
             }
         }

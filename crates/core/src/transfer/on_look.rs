@@ -63,7 +63,9 @@ impl Transfer {
             }
             Serving::Sending => self.dismiss(from, ticket, effects),
             // Its word, or room, does not come.
-            Serving::Asking | Serving::Waiting => self.dismiss(from, ticket, effects),
+            Serving::Asking | Serving::Expecting | Serving::Waiting => {
+                self.dismiss(from, ticket, effects)
+            }
         }
     }
 

@@ -6,6 +6,7 @@ use hoplo_wire::{Failure, Location};
 
 use super::Transfer;
 use super::event::{Effect, Order, Place};
+use super::on_fold::Folding;
 use super::pull::{Pull, Room, Stage};
 use super::serve::Stage as Serving;
 use super::watch::Watch;
@@ -29,11 +30,15 @@ impl Transfer {
         let sources = sources.into_iter().filter(|node| *node != self.me).collect();
         let why = "no node is known to have it".to_string();
         let (stage, watch) = (Stage::Queued, Watch::default());
-        self.pulls.insert(object, Pull { bytes, turn, sources, stage, watch, why });
+        self.begin(object, Pull { bytes, turn, sources, stage, watch, why, fold: None }, effects);
+    }
+
+    pub(super) fn begin(&mut self, object: ObjectId, pull: Pull, effects: &mut Vec<Effect>) {
+        self.pulls.insert(object, pull);
         self.queue.push_back(object);
         self.begin_next(effects);
         // Those who asked before it was known here.
-        for (to, ticket) in self.serves_in(object, &[Serving::Asking]) {
+        for (to, ticket) in self.serves_in(object, &[Serving::Asking, Serving::Expecting]) {
             self.find(to, ticket, effects);
         }
     }
@@ -46,7 +51,7 @@ impl Transfer {
             let bytes = pull.bytes;
             if pull.sources.is_empty() || bytes == 0 {
                 let pull = self.pulls.remove(&object).expect("it was just there");
-                effects.push(Effect::PullFailed { object, why: pull.why });
+                self.failed(object, pull, effects);
                 continue;
             }
             let request = self.next_ticket(object);
@@ -98,8 +103,12 @@ impl Transfer {
     pub(super) fn on_denied(&mut self, request: u64, failure: Failure, effects: &mut Vec<Effect>) {
         let object = self.tickets.remove(&request).expect("who is denied room asked for it");
         self.end_relays(object, "it has no room for it", effects);
-        self.pulls.remove(&object).expect("it asked");
-        effects.push(Effect::PullDenied { object, failure });
+        let pull = self.pulls.remove(&object).expect("it asked");
+        match pull.fold {
+            Some(fold) if fold.over => {}
+            Some(fold) => self.no_fold(fold.asker, object, failure.text(), effects),
+            None => effects.push(Effect::PullDenied { object, failure }),
+        }
         self.begin_next(effects);
     }
 
@@ -122,8 +131,23 @@ impl Transfer {
         pull.sources.retain(|node| *node != from);
         pull.stage = Stage::Receiving { room, ticket, from, written };
         pull.watch.begin(written);
-        effects.push(Effect::Order(Order::Receive { ticket, from, place: room.place, written }));
-        effects.push(Effect::Fetch { to: from, ticket, object, offset: written, turn });
+        let place = room.place;
+        match pull.fold.as_deref().cloned() {
+            None => {
+                effects.push(Effect::Order(Order::Receive { ticket, from, place, written }));
+                effects.push(Effect::Fetch { to: from, ticket, object, offset: written, turn });
+            }
+            Some(Folding { op, operands, source: Some(source), .. }) => {
+                let order = Order::FoldHere { ticket, place, op, source, operands };
+                effects.push(Effect::Order(order));
+            }
+            Some(Folding { op, operands, upstream, source: None, .. }) => {
+                let order = Order::Fold { ticket, from, place, written, op, operands };
+                effects.push(Effect::Order(order));
+                let (to, offset) = (from, written);
+                effects.push(Effect::Fetch { to, ticket, object: upstream, offset, turn });
+            }
+        }
         for (to, ticket) in self.serves_in(object, &[Serving::Waiting]) {
             self.find(to, ticket, effects);
         }
@@ -133,8 +157,16 @@ impl Transfer {
     fn fail(&mut self, object: ObjectId, room: Room, effects: &mut Vec<Effect>) {
         let pull = self.pulls.remove(&object).expect("the caller has seen it");
         self.return_room(room, effects);
-        effects.push(Effect::PullFailed { object, why: pull.why });
+        self.failed(object, pull, effects);
         self.begin_next(effects);
+    }
+
+    fn failed(&mut self, object: ObjectId, pull: Pull, effects: &mut Vec<Effect>) {
+        match pull.fold {
+            Some(fold) if fold.over => {}
+            Some(fold) => self.no_fold(fold.asker, object, pull.why, effects),
+            None => effects.push(Effect::PullFailed { object, why: pull.why }),
+        }
     }
 
     pub(super) fn on_cleared(&mut self, ticket: u64, effects: &mut Vec<Effect>) {
@@ -153,7 +185,10 @@ impl Transfer {
         };
         let Place { slot, offset, len } = room.place;
         let location = Location { slot, generation, offset, len };
-        effects.push(Effect::Seal { object, location });
+        match &pull.fold {
+            Some(fold) => self.folded(object, fold, location, effects),
+            None => effects.push(Effect::Seal { object, location }),
+        }
         for key in self.serves_in(object, &[Serving::Relaying]) {
             self.serves.get_mut(&key).expect("it was just there").stage = Serving::Sending;
         }
@@ -175,7 +210,7 @@ impl Transfer {
         let room = match pull.stage {
             Stage::Receiving { room, from, .. } => {
                 pull.why = why;
-                effects.push(Effect::Enough { to: from, ticket });
+                effects.extend(self.enough(from, ticket));
                 room
             }
             Stage::Stopping { room, .. } => room,
@@ -213,6 +248,11 @@ impl Transfer {
         for object in stops {
             self.stop(object, format!("node {} died", dead.hex()), effects);
         }
+    }
+
+    /// A source that is told so sends no more. This node itself need not be told.
+    pub(super) fn enough(&self, to: NodeNumber, ticket: u64) -> Option<Effect> {
+        (to != self.me).then_some(Effect::Enough { to, ticket })
     }
 
     /// Its attempt is over as soon as the shell has stopped.

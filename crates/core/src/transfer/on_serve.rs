@@ -32,7 +32,9 @@ impl Transfer {
     pub(super) fn find(&mut self, to: NodeNumber, ticket: u64, effects: &mut Vec<Effect>) {
         let serve = &self.serves[&(to, ticket)];
         let (object, offset) = (serve.object, serve.offset);
-        let Some(pull) = self.pulls.get(&object) else { return self.ask(to, ticket, effects) };
+        let Some(pull) = self.pulls.get(&object) else {
+            return self.find_folded(to, ticket, effects);
+        };
         let stage = match &pull.stage {
             _any if offset >= pull.bytes => Err("it has not so many bytes"),
             // XFER-8
@@ -59,6 +61,28 @@ impl Transfer {
         }
     }
 
+    /// It is no pull. A fold that is whole is here; of one that is to begin it is known who names it so.
+    fn find_folded(&mut self, to: NodeNumber, ticket: u64, effects: &mut Vec<Effect>) {
+        let serve = self.serves.get_mut(&(to, ticket)).expect("the caller has seen it");
+        let (object, offset) = (serve.object, serve.offset);
+        if let Some(whole) = self.wholes.get(&object) {
+            let location = whole.location;
+            if offset >= location.len {
+                return self.refuse(to, ticket, "it has not so many bytes", effects);
+            }
+            serve.stage = Stage::Sending;
+            serve.tries += 1;
+            return effects.push(Effect::Order(Order::Send { to, ticket, location, offset }));
+        }
+        let owner = object.task.owner;
+        if (owner.count(), owner.slot()) == (0, 0) {
+            // A haul's.
+            serve.stage = Stage::Expecting;
+            return;
+        }
+        self.ask(to, ticket, effects);
+    }
+
     /// Asks the directory once for all who wait for its word on the object.
     fn ask(&mut self, to: NodeNumber, ticket: u64, effects: &mut Vec<Effect>) {
         let object = self.serves[&(to, ticket)].object;
@@ -79,7 +103,9 @@ impl Transfer {
 
     /// The pull that they wait for has no source or no room. (The shell is told by `Clear`.)
     pub(super) fn end_relays(&mut self, object: ObjectId, why: &str, effects: &mut Vec<Effect>) {
-        for (to, ticket) in self.serves_in(object, &[Stage::Waiting, Stage::Relaying]) {
+        for (to, ticket) in
+            self.serves_in(object, &[Stage::Waiting, Stage::Relaying, Stage::Expecting])
+        {
             self.refuse(to, ticket, why, effects);
         }
     }
@@ -95,6 +121,7 @@ impl Transfer {
         location: Location,
         effects: &mut Vec<Effect>,
     ) {
+        self.found_operand(object, location, effects);
         for (to, ticket) in self.serves_in(object, &[Stage::Asking]) {
             let serve = self.serves.get_mut(&(to, ticket)).expect("it was just there");
             let offset = serve.offset;
@@ -109,6 +136,7 @@ impl Transfer {
     }
 
     pub(super) fn on_unreadable(&mut self, object: ObjectId, why: &str, effects: &mut Vec<Effect>) {
+        self.no_operand(object, why, effects);
         for (to, ticket) in self.serves_in(object, &[Stage::Asking]) {
             self.refuse(to, ticket, why, effects);
         }

@@ -4,6 +4,7 @@ use hoplo_base::NodeNumber;
 use hoplo_base::limits::PULLS_MAX;
 
 use super::event::Place;
+use super::on_fold::Folding;
 use super::watch::Watch;
 
 #[derive(Debug)]
@@ -17,6 +18,8 @@ pub(super) struct Pull {
     pub(super) watch: Watch,
     /// Why the last attempt failed.
     pub(super) why: String,
+    /// It is no copy of an object.
+    pub(super) fold: Option<Box<Folding>>,
 }
 
 #[derive(Debug)]

@@ -17,6 +17,8 @@ pub(super) struct Serve {
 pub(super) enum Stage {
     /// The directory says where it lies.
     Asking,
+    /// What it asks for is to be folded here, and that was not said yet.
+    Expecting,
     /// It is being pulled, and does not come right now.
     Waiting,
     /// The shell sends what has come of it.

@@ -16,7 +16,10 @@
 //! - HAUL-4: of several objects for one node a chunk of each is sent in turn, of those that have one.
 //! - HAUL-5: what is still arriving is relayed below its mark only. When it is whole, it is sealed and pinned for its relays at once, so
 //!   nobody frees it in between.
+//! - HAUL-6: of what is folded (`folding`) a byte counts when it is folded, and is folded once, after its piece has arrived. Operands are
+//!   pinned until the last byte is folded.
 
+mod folding;
 mod lent;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -32,9 +35,10 @@ use hoplo_net::poll::Bell;
 use hoplo_shm::{
     Arena, Claim, FileRoom, Generation, Kept, PinError, PinTable, ProcessSlot, Segment, SpillFile,
 };
-use hoplo_wire::Location;
+use hoplo_wire::{FoldOp, Location};
 
 use super::bulk::{Bulk, Landed, Piece};
+use folding::Folding;
 use lent::{Lies, Pinned, Unpinned};
 
 /// The deciding thread's end.
@@ -69,14 +73,18 @@ pub(crate) struct Hauler {
 }
 
 struct Receiving {
-    from: NodeNumber,
+    /// Absent: it is made here.
+    from: Option<NodeNumber>,
     slot: u32,
     len: u64,
     /// So much is there for good,
     written: u64,
+    /// of so much all pieces have arrived,
+    came: u64,
     /// and so much has landed.
     landed: u64,
     room: Room,
+    fold: Option<Folding>,
 }
 
 enum Room {
@@ -134,7 +142,15 @@ impl Hauler {
         for order in orders {
             match order {
                 Order::Receive { ticket, from, place, written } => {
-                    self.receive(ticket, from, place, written);
+                    self.receive(ticket, Some(from), place, written, None);
+                }
+                Order::Fold { ticket, from, place, written, op, operands } => {
+                    let fold = self.folding(op, &operands, None, place.len);
+                    self.receive(ticket, Some(from), place, written, Some(fold));
+                }
+                Order::FoldHere { ticket, place, op, source, operands } => {
+                    let fold = self.folding(op, &operands, Some(source), place.len);
+                    self.receive(ticket, None, place, 0, Some(fold));
                 }
                 Order::StopReceive { ticket } => {
                     self.stop_receiving(ticket, "it was told to stop");
@@ -179,22 +195,47 @@ impl Hauler {
 
     // ---- what comes ----
 
-    fn receive(&mut self, ticket: u64, from: NodeNumber, place: Place, written: u64) {
+    fn receive(
+        &mut self,
+        ticket: u64,
+        from: Option<NodeNumber>,
+        place: Place,
+        written: u64,
+        fold: Option<Result<Folding, String>>,
+    ) {
         let Place { slot, offset, len } = place;
         let room = match offset.checked_sub(self.arena.capacity()) {
             None => self.arena.claim(offset, len).map(Room::Arena).map_err(|it| it.to_string()),
+            Some(_) if fold.is_some() => Err("what is on disk is not folded".to_string()),
             Some(at) => self.file.room(at, len).map(Room::File).map_err(|it| it.to_string()),
         };
-        match room {
-            Ok(room) => {
-                let receiving = Receiving { from, slot, len, written, landed: written, room };
+        let room = room.map_err(|error| format!("there is no place to write it to: {error}"));
+        let ready = room.and_then(|room| Ok((room, fold.transpose()?)));
+        match ready {
+            Ok((room, fold)) => {
+                let (came, landed) = (written, written);
+                let receiving = Receiving { from, slot, len, written, came, landed, room, fold };
                 self.receiving.insert(ticket, receiving);
             }
-            Err(error) => {
-                let why = format!("there is no place to write it to: {error}");
-                self.say(Done::Stopped { ticket, written, why });
-            }
+            Err(why) => self.say(Done::Stopped { ticket, written, why }),
         }
+    }
+
+    /// HAUL-6.
+    fn folding(
+        &mut self,
+        op: FoldOp,
+        operands: &[Location],
+        source: Option<Location>,
+        len: u64,
+    ) -> Result<Folding, String> {
+        let mut held = |location: Location| {
+            let pinned = self.pinned(location).map_err(|(_, why)| why)?;
+            Ok((pinned, location.len))
+        };
+        let operands = operands.iter().map(|it| held(*it)).collect::<Result<Vec<_>, String>>()?;
+        let source = source.map(held).transpose()?;
+        Folding::new(op, operands, source, len)
     }
 
     fn stop_receiving(&mut self, ticket: u64, why: &str) {
@@ -211,20 +252,36 @@ impl Hauler {
         let Landed { ticket, offset, len } = piece;
         // Of an attempt that is over, or of a node that guesses.
         let Some(receiving) = self.receiving.get_mut(&ticket) else { return };
-        if receiving.from != from {
+        if receiving.from != Some(from) {
             return;
         }
-        let Receiving { written, landed, len: all, .. } = *receiving;
-        let left = all - written;
-        if offset != written || len > left || len > landed - written {
+        let Receiving { came, landed, len: all, .. } = *receiving;
+        let left = all - came;
+        if offset != came || len > left || len > landed - came {
             let why = format!(
-                "node {} sent {len} bytes from byte {offset} on, and those from byte {written} on were expected, {left} at most",
+                "node {} sent {len} bytes from byte {offset} on, and those from byte {came} on were expected, {left} at most",
                 from.hex()
             );
             return self.stop_receiving(ticket, &why);
         }
-        receiving.written += len;
+        receiving.came += len;
+        if let Err(why) = receiving.finish() {
+            return self.stop_receiving(ticket, &why);
+        }
         if receiving.written == all {
+            self.seal(ticket);
+        }
+    }
+
+    /// What is made here is made as far as somebody is to be sent it.
+    fn make(&mut self, slot: u32, wanted: u64) {
+        let found = self.receiving.iter_mut().find(|(_, it)| it.slot == slot && it.from.is_none());
+        let Some((ticket, receiving)) = found else { return };
+        let ticket = *ticket;
+        if let Err(why) = receiving.make(wanted) {
+            return self.stop_receiving(ticket, &why);
+        }
+        if receiving.written == receiving.len {
             self.seal(ticket);
         }
     }
@@ -272,13 +329,19 @@ impl Hauler {
     fn end(&self, sending: &Sending) -> u64 {
         match &sending.held {
             Held::Pinned(_) => sending.place.len,
-            Held::Arriving => self.mark(sending.place.slot).unwrap_or(0),
+            Held::Arriving => self.reach(sending.place.slot),
         }
     }
 
     /// Up to where all of what comes there is written.
     fn mark(&self, slot: u32) -> Option<u64> {
         self.receiving.values().find(|it| it.slot == slot).map(|it| it.written)
+    }
+
+    /// Up to where it could be sent now: what is made here is made when it is sent.
+    fn reach(&self, slot: u32) -> u64 {
+        let receiving = self.receiving.values().find(|it| it.slot == slot);
+        receiving.map_or(0, |it| if it.from.is_none() { it.len } else { it.written })
     }
 
     fn take_relays(&mut self, slot: u32) -> Vec<(NodeNumber, Sending)> {
@@ -310,22 +373,25 @@ impl Hauler {
         location: Location,
         next: u64,
     ) -> Result<Sending, (bool, String)> {
+        let held = Held::Pinned(self.pinned(location)?);
+        let Location { slot, offset, len, .. } = location;
+        Ok(Sending { ticket, place: Place { slot, offset, len }, next, held })
+    }
+
+    /// True if it may lie elsewhere by now.
+    fn pinned(&mut self, location: Location) -> Result<Arc<Pinned>, (bool, String)> {
         let pinned = self.pins.pin(location.slot, Generation(location.generation));
         let pin = pinned.map_err(|error| match error {
             PinError::Stale { .. } | PinError::Closing { .. } => (true, error.to_string()),
             PinError::TableFull => (false, "too many objects are being sent".to_string()),
         })?;
-        let Location { slot, offset, len, .. } = location;
+        let Location { offset, len, .. } = location;
         let lies = match offset.checked_sub(self.arena.capacity()) {
             None => Lies::in_arena(&self.arena, offset, len).map_err(|it| it.to_string()),
             Some(at) => self.file.view(at, len).map(Lies::File).map_err(|it| it.to_string()),
         };
         match lies {
-            Ok(lies) => {
-                let place = Place { slot, offset, len };
-                let held = Held::Pinned(Pinned::new(lies, pin, &self.unpinned));
-                Ok(Sending { ticket, place, next, held })
-            }
+            Ok(lies) => Ok(Pinned::new(lies, pin, &self.unpinned)),
             Err(why) => {
                 self.pins.unpin(pin);
                 Err((false, format!("it cannot be read: {why}")))
@@ -340,17 +406,42 @@ impl Hauler {
     }
 }
 
+impl Receiving {
+    /// What came is for good, as far as it can be.
+    fn finish(&mut self) -> Result<(), String> {
+        let (Some(fold), Room::Arena(total)) = (&mut self.fold, &mut self.room) else {
+            self.written = self.came;
+            return Ok(());
+        };
+        let upto = fold.upto(total, self.came)?;
+        fold.fold(total, self.written, upto)?;
+        self.written = upto;
+        Ok(())
+    }
+
+    /// At least up to there.
+    fn make(&mut self, wanted: u64) -> Result<(), String> {
+        let (Some(fold), Room::Arena(total)) = (&self.fold, &mut self.room) else { return Ok(()) };
+        let upto = fold.beyond(wanted);
+        if upto > self.came {
+            fold.copy(total, self.came, upto);
+            self.came = upto;
+        }
+        self.finish()
+    }
+}
+
 impl Bulk for Hauler {
     fn lands(&mut self, from: NodeNumber, ticket: u64, offset: u64, bytes: &[u8]) {
         if !self.receiving.contains_key(&ticket) {
             self.take_orders();
         }
         let Some(receiving) = self.receiving.get_mut(&ticket) else { return };
-        let Receiving { written, landed, len, .. } = *receiving;
+        let Receiving { came, landed, len, .. } = *receiving;
         // HAUL-3. What does not fit is found out when its piece has arrived.
         let end = offset.checked_add(bytes.len() as u64).filter(|end| *end <= len);
-        let Some(end) = end.filter(|_| receiving.from == from) else { return };
-        if offset < written || offset > landed {
+        let Some(end) = end.filter(|_| receiving.from == Some(from)) else { return };
+        if offset < came || offset > landed {
             return;
         }
         let at = offset as usize;
@@ -378,6 +469,14 @@ impl Bulk for Hauler {
     fn next(&mut self, to: NodeNumber) -> Option<Piece> {
         self.take_orders();
         let (at, len) = self.turn(to)?;
+        let sending = &self.sending[&to][at];
+        let (at, len) = match sending.held {
+            Held::Pinned(_) => (at, len),
+            Held::Arriving => {
+                self.make(sending.place.slot, sending.next + len);
+                self.turn(to)? // it may be whole now
+            }
+        };
         let queue = self.sending.get_mut(&to).expect("somebody has a turn");
         let mut sending = queue.remove(at).expect("it is there");
         let (ticket, offset) = (sending.ticket, sending.next);
@@ -401,7 +500,7 @@ impl Bulk for Hauler {
     fn lost(&mut self, node: NodeNumber) {
         self.take_orders();
         let why = format!("the link with node {} was lost", node.hex());
-        let from_it = self.receiving.iter().filter(|(_, receiving)| receiving.from == node);
+        let from_it = self.receiving.iter().filter(|(_, receiving)| receiving.from == Some(node));
         for ticket in from_it.map(|(ticket, _)| *ticket).collect::<Vec<_>>() {
             self.stop_receiving(ticket, &why);
         }

@@ -19,6 +19,7 @@
 use std::marker::PhantomData;
 
 use hoplo_base::limits::OBJECT_ALIGN;
+use hoplo_wire::plain::WRITABLE;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -37,7 +38,7 @@ const COPIED_BYTES_MAX: usize = 4096;
 
 /// The kind whose dtype is written out.
 const NAMED: u8 = 0;
-/// numpy's numbers of dtypes, by kind: bool, int8, uint8, ..., int64, uint64, float16 to float64, complex64,
+/// (`hoplo_wire::layout` knows them too.) numpy's numbers of dtypes, by kind: bool, int8, uint8, ..., int64, uint64, float16 to float64, complex64,
 /// complex128. (numpy has a second number for int64 and uint64, which reads back as this one.)
 const KINDS: [(u8, usize); 16] = [
     (1, 0),
@@ -59,7 +60,6 @@ const KINDS: [(u8, usize); 16] = [
 ];
 
 const FORTRAN: u8 = 1;
-const WRITABLE: u8 = 2;
 
 /// An array that has this form.
 pub(super) struct Array<'a> {

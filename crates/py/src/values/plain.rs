@@ -17,6 +17,7 @@
 
 use hoplo_base::limits::INLINE_BYTES_MAX;
 use hoplo_base::{ObjectId, Set};
+use hoplo_wire::plain::DEPTH_MAX;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyString};
@@ -34,7 +35,6 @@ use super::reader::{
 use crate::errors::malformed;
 use crate::refs::ObjectRef;
 
-const DEPTH_MAX: u32 = 8;
 /// Data of this size and more is not copied before the value's size is known.
 const SEGMENT_BYTES_MIN: usize = 16 * 1024;
 

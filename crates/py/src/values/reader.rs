@@ -5,19 +5,9 @@ use pyo3::prelude::*;
 
 use crate::errors::malformed;
 
-pub(super) const NONE: u8 = 1;
-pub(super) const FALSE: u8 = 2;
-pub(super) const TRUE: u8 = 3;
-pub(super) const INT: u8 = 4;
-pub(super) const FLOAT: u8 = 5;
-pub(super) const STR: u8 = 6;
-pub(super) const BYTES: u8 = 7;
-pub(super) const REF: u8 = 8;
-pub(super) const TUPLE: u8 = 9;
-pub(super) const LIST: u8 = 10;
-pub(super) const DICT: u8 = 11;
-pub(super) const ARRAY: u8 = 12;
-pub(super) const PACKED: u8 = 13;
+pub(super) use hoplo_wire::plain::{
+    ARRAY, BYTES, DICT, FALSE, FLOAT, INT, LIST, NONE, PACKED, REF, STR, TRUE, TUPLE,
+};
 
 /// A count or a length: one byte below 255, else 255 and eight more.
 pub(crate) fn put_count(count: usize, out: &mut Vec<u8>) {

@@ -142,6 +142,12 @@ pub enum ToClient {
         objects: Vec<ObjectId>,
     },
 
+    /// What was asked for is stored here, and you have a token of it. Err: it cannot be made so, and why.
+    Reduced {
+        request: u64,
+        result: Result<ObjectId, String>,
+    },
+
     Function {
         function: FunctionId,
         bytes: Option<Vec<u8>>,

@@ -10,6 +10,7 @@ use super::{
     ActorSpec, Checkpoint, Counters, GroupSpec, JobConfig, KvOperation, LoggedCall, Notice, Role,
     Runs, Shape, Tell,
 };
+use crate::fold::FoldOp;
 use crate::object::Failure;
 use crate::reason::Reason;
 use crate::why::Told;
@@ -76,6 +77,18 @@ pub enum ToNode {
     /// home.
     Misplaced {
         objects: Vec<ObjectId>,
+    },
+
+    /// Fold these, which lie in stores and which the sender holds, into one object at this node, on their way here. Answered by
+    /// `Reduced`.
+    Reduce {
+        request: u64,
+        op: FoldOp,
+        members: Vec<ObjectId>,
+    },
+    /// I wait no more for that: it is to be answered at once, if it is not answered yet.
+    ReduceOver {
+        request: u64,
     },
 
     Export {

@@ -32,6 +32,8 @@ impl Node {
                 let notice = Notice::Sealed { object, location, contains, holder: from };
                 self.pass_to_objects(objects::Event::Noticed { from, notice });
             }
+            From::SealFold { made, location } => self.fold_is_whole(made, location),
+            From::NoFold { to, made, why } => self.no_fold(to, made, why),
             From::Want { object } => {
                 let need = objects::Need::Bytes;
                 let wanted = objects::Event::Wanted { from, objects: vec![object], need };
@@ -55,7 +57,7 @@ impl Node {
     }
 
     /// A node that never hauls has no party for it.
-    fn join_haul(&mut self) {
+    pub(super) fn join_haul(&mut self) {
         if !std::mem::replace(&mut self.far.hauls, true) {
             let process = self.haul();
             self.pass_to_objects(objects::Event::ProcessJoined { process, slots: 0 });

@@ -142,6 +142,7 @@ impl Node {
         self.names_of_dead(node);
         self.work_off_queue();
         self.pass_to_transfer(transfer::Event::NodeGone { node });
+        self.node_gone_in_reduces(node);
         self.work_off_queue();
         self.far.passed.died(node, Epoch(epoch));
         self.begin_passing(node, Epoch(epoch));

@@ -36,6 +36,7 @@ mod names;
 mod objects;
 mod peers;
 mod processes;
+mod reduces;
 mod references;
 mod routing;
 mod wills;
@@ -50,7 +51,9 @@ use hoplo_wire::peer::Load;
 
 use super::Node;
 use crate::claims::{Claims, Epoch, Passing as Passed};
+use crate::collective::Collective;
 use crate::control::NodeEntry;
+use crate::objects::haul;
 use crate::sched::place::Place;
 use crate::sched::{Broker, GlobalScheduler};
 use crate::transfer::Transfer;
@@ -104,6 +107,7 @@ pub(super) struct Far {
     group_asks: groups::GroupAsks,
     drains: drain::Drains,
     transfer: Transfer,
+    collective: Collective,
     /// The haul is a party of the directory.
     hauls: bool,
     broker: Broker,
@@ -197,6 +201,7 @@ impl Far {
             group_asks: groups::GroupAsks::default(),
             drains: drain::Drains::default(),
             transfer: Transfer::new(me, now),
+            collective: Collective::new(me, haul(me)),
             hauls: false,
             broker: Broker::new(here),
             global: None,
@@ -220,6 +225,7 @@ impl Far {
 impl Far {
     pub(super) fn check(&self, me: NodeNumber) {
         self.transfer.check();
+        self.collective.check();
         assert_eq!(self.heir, heir_of(me, self.nodes.values()), "FAR-10");
     }
 }

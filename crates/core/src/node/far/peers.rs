@@ -100,6 +100,10 @@ impl Node {
             Peer::Slow { ticket } => self.on_slow(from, ticket),
             Peer::Waits { ticket } => self.on_waits(from, ticket),
 
+            Peer::Fold(fold) => self.on_fold_asked(from, fold),
+            Peer::NoFold { made, why } => self.on_no_fold(from, made, why),
+            Peer::FoldOver { made } => self.on_fold_over(from, made),
+
             Peer::Demand { process, job, key, shape, wanted } => {
                 self.stranger(process).job = job;
                 if wanted > 0

@@ -46,6 +46,8 @@ impl Node {
             | ToNode::Want { .. }
             | ToNode::WantWord { .. }
             | ToNode::Misplaced { .. }
+            | ToNode::Reduce { .. }
+            | ToNode::ReduceOver { .. }
             | ToNode::Export { .. }
             | ToNode::Fetch { .. }
             | ToNode::ActorCreate { .. }

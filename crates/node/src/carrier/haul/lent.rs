@@ -58,7 +58,7 @@ impl Pinned {
         Arc::new(Part { of: Arc::clone(self), offset, len })
     }
 
-    fn bytes(&self, from: u64, len: usize) -> &[u8] {
+    pub(super) fn bytes(&self, from: u64, len: usize) -> &[u8] {
         match &self.lies {
             Lies::Arena { arena, offset } => {
                 arena.read(offset + from, len as u64).expect("all of it lies in the arena")

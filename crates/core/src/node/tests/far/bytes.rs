@@ -2,7 +2,7 @@
 
 use hoplo_base::limits::SLOTS_GRANT;
 use hoplo_wire::peer::Peer;
-use hoplo_wire::{Location, Value};
+use hoplo_wire::{FoldOp, Location, Value};
 
 use super::*;
 use crate::transfer::{Done, Order};
@@ -223,4 +223,88 @@ fn who_asks_for_bytes_that_are_not_here_is_told_so() {
         _ => None,
     });
     assert!(told.is_some_and(|why| why.contains("is not at node")));
+}
+
+// ---- reduces ----
+
+impl Nodes {
+    /// Of a reduce that a process of node 0 asked for.
+    fn reduced(&mut self, whom: ProcessId) -> Option<Result<ObjectId, String>> {
+        self.shells[0].told(whom, |message| match message {
+            ToClient::Reduced { request: 5, result } => Some(result.clone()),
+            _ => None,
+        })
+    }
+}
+
+/// The driver, its object at node 0, and one of the other node.
+fn reducing() -> (Nodes, ProcessId, [ObjectId; 2], Location) {
+    let (mut nodes, driver, _, worker) = Nodes::leased();
+    let members = [3, 4].map(|seq| TaskId { owner: driver, seq }.object(0));
+    let own = nodes.seals(0, driver, members[0], driver);
+    nodes.notices(0, driver, hold(members[1], driver));
+    nodes.seals(1, worker, members[1], driver);
+    let op = FoldOp::Sum;
+    nodes.says(0, driver, ToNode::Reduce { request: 5, op, members: members.to_vec() });
+    (nodes, driver, members, own)
+}
+
+#[test]
+fn a_reduce_is_folded_on_its_way_and_is_the_askers_object() {
+    let (mut nodes, driver, members, own) = reducing();
+    let fold = nodes.order(0);
+    let Some(Order::Fold { ticket, from, place, written: 0, op: FoldOp::Sum, operands }) = fold
+    else {
+        panic!("{fold:?}")
+    };
+    assert_eq!((from, &operands[..], place.len), (number(1), &[own][..], OBJECT_BYTES));
+    let send = nodes.order(1);
+    assert!(matches!(send, Some(Order::Send { offset: 0, .. })), "{send:?}");
+    nodes.hauled(1, Done::Sent { to: number(0), ticket });
+    assert_eq!(nodes.reduced(driver), None);
+    nodes.hauled(0, Done::Received { ticket, generation: 1 });
+    let made = nodes.reduced(driver).expect("it is whole").expect("nothing went wrong");
+    nodes.wants(0, driver, made);
+    let value = nodes.ready(0, driver);
+    assert!(matches!(value, Some(Value::Stored(it)) if it.len == OBJECT_BYTES), "{value:?}");
+    for object in [made, members[0], members[1]] {
+        nodes.notices(0, driver, released(object));
+    }
+    nodes.pump();
+    nodes.frees(0);
+    assert!(!nodes.knows(0, made));
+    let totals = nodes.shells[0].node.objects.totals();
+    assert_eq!((totals.stored_objects, totals.violations), (0, 0));
+    assert!(nodes.shells.iter().all(|shell| shell.node.is_quiet()));
+}
+
+#[test]
+fn a_reduce_whose_node_dies_is_answered_and_its_room_comes_back() {
+    let (mut nodes, driver, _, _) = reducing();
+    let Some(Order::Fold { ticket, .. }) = nodes.order(0) else { panic!("it is folded") };
+    nodes.dies(1);
+    let answer = nodes.reduced(driver).expect("it cannot go on");
+    assert!(answer.expect_err("its node is dead").contains("died"));
+    let granted = nodes.shells[0].node.objects.totals().granted_bytes;
+    nodes.hauled(0, Done::Stopped { ticket, written: 10, why: "it was told to stop".to_string() });
+    assert!(nodes.shells[0].node.objects.totals().granted_bytes < granted);
+    assert_eq!(nodes.reduced(driver), None, "COLL-4");
+}
+
+#[test]
+fn a_reduce_that_is_given_up_is_answered_once() {
+    let (mut nodes, driver, _, _) = reducing();
+    nodes.says(0, driver, ToNode::ReduceOver { request: 5 });
+    assert!(nodes.reduced(driver).expect("it is answered").is_err());
+    nodes.says(0, driver, ToNode::ReduceOver { request: 5 });
+    assert_eq!(nodes.reduced(driver), None, "COLL-4");
+}
+
+#[test]
+fn what_is_in_no_store_is_not_folded_on_its_way() {
+    let (mut nodes, driver, _, _) = Nodes::leased();
+    let members = vec![TaskId { owner: driver, seq: 9 }.object(0)];
+    nodes.says(0, driver, ToNode::Reduce { request: 5, op: FoldOp::Max, members });
+    let why = nodes.reduced(driver).expect("it is answered").expect_err("it is nowhere");
+    assert_eq!(why, "a member is in no store");
 }

@@ -1,0 +1,69 @@
+//! What happens to reduces, and what is asked for.
+
+use hoplo_base::{NodeNumber, ObjectId, ProcessId};
+use hoplo_wire::{Fold, FoldOp};
+
+/// An object that is to be folded, and where all its bytes are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    pub object: ObjectId,
+    pub bytes: u64,
+    pub nodes: Vec<NodeNumber>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// `ToNode::Reduce`.
+    Asked {
+        asker: ProcessId,
+        request: u64,
+        op: FoldOp,
+        members: Vec<Member>,
+    },
+    /// `ToNode::ReduceOver`. Of what was answered it says nothing.
+    GivenUp {
+        asker: ProcessId,
+        request: u64,
+    },
+    ProcessGone {
+        process: ProcessId,
+    },
+    NodeGone {
+        node: NodeNumber,
+    },
+    /// The last fold of a chain is in the store of this node.
+    Made {
+        made: ObjectId,
+    },
+    /// `Peer::NoFold`, or this node's own word.
+    Failed {
+        from: NodeNumber,
+        made: ObjectId,
+        why: String,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// `Peer::Fold`, or for this node itself.
+    Fold {
+        at: NodeNumber,
+        fold: Box<Fold>,
+    },
+    /// `Peer::FoldOver`, or for this node itself.
+    End {
+        at: NodeNumber,
+        made: ObjectId,
+    },
+    /// It has a token of what is made.
+    Answer {
+        asker: ProcessId,
+        request: u64,
+        made: ObjectId,
+    },
+    Refuse {
+        asker: ProcessId,
+        request: u64,
+        why: String,
+    },
+}

@@ -1,0 +1,152 @@
+//! Numbers folded into numbers, as numpy does it: whole ones wrap around, and what is no number stays none.
+
+use hoplo_wire::FoldOp;
+use hoplo_wire::layout::Numbers;
+
+/// Whether `fold` can do it. Complex numbers are only added.
+pub fn folds(op: FoldOp, numbers: Numbers) -> bool {
+    !matches!(numbers, Numbers::C64 | Numbers::C128) || op == FoldOp::Sum
+}
+
+/// Folds `more` into `total`: so many whole numbers of that kind each, in native byte order.
+pub fn fold(op: FoldOp, numbers: Numbers, total: &mut [u8], more: &[u8]) {
+    assert_eq!(total.len(), more.len(), "as many numbers each");
+    assert!(total.len().is_multiple_of(numbers.bytes()), "no number is cut");
+    assert!(folds(op, numbers), "the caller has looked");
+    match numbers {
+        Numbers::I8 => whole::<i8, 1>(op, total, more),
+        Numbers::U8 => whole::<u8, 1>(op, total, more),
+        Numbers::I16 => whole::<i16, 2>(op, total, more),
+        Numbers::U16 => whole::<u16, 2>(op, total, more),
+        Numbers::I32 => whole::<i32, 4>(op, total, more),
+        Numbers::U32 => whole::<u32, 4>(op, total, more),
+        Numbers::I64 => whole::<i64, 8>(op, total, more),
+        Numbers::U64 => whole::<u64, 8>(op, total, more),
+        // The parts of complex numbers are added by themselves.
+        Numbers::F32 | Numbers::C64 => whole::<f32, 4>(op, total, more),
+        Numbers::F64 | Numbers::C128 => whole::<f64, 8>(op, total, more),
+    }
+}
+
+/// One loop for each operation, so that the compiler makes vectors of it.
+fn whole<N: Number<BYTES>, const BYTES: usize>(op: FoldOp, total: &mut [u8], more: &[u8]) {
+    match op {
+        FoldOp::Sum => each(total, more, N::sum),
+        FoldOp::Prod => each(total, more, N::prod),
+        FoldOp::Min => each(total, more, N::least),
+        FoldOp::Max => each(total, more, N::most),
+    }
+}
+
+#[inline]
+fn each<N: Number<BYTES>, const BYTES: usize>(
+    total: &mut [u8],
+    more: &[u8],
+    op: impl Fn(N, N) -> N,
+) {
+    let (total, more) = (total.as_chunks_mut::<BYTES>().0, more.as_chunks::<BYTES>().0);
+    for (one, other) in total.iter_mut().zip(more) {
+        *one = op(N::of(*one), N::of(*other)).bytes();
+    }
+}
+
+trait Number<const BYTES: usize>: Copy {
+    fn of(bytes: [u8; BYTES]) -> Self;
+    fn bytes(self) -> [u8; BYTES];
+    fn sum(self, other: Self) -> Self;
+    fn prod(self, other: Self) -> Self;
+    fn least(self, other: Self) -> Self;
+    fn most(self, other: Self) -> Self;
+}
+
+macro_rules! number {
+    ($number:ty, $bytes:literal, $sum:expr, $prod:expr, $is_none:expr) => {
+        impl Number<$bytes> for $number {
+            #[inline]
+            fn of(bytes: [u8; $bytes]) -> Self {
+                Self::from_ne_bytes(bytes)
+            }
+
+            #[inline]
+            fn bytes(self) -> [u8; $bytes] {
+                self.to_ne_bytes()
+            }
+
+            #[inline]
+            fn sum(self, other: Self) -> Self {
+                $sum(self, other)
+            }
+
+            #[inline]
+            fn prod(self, other: Self) -> Self {
+                $prod(self, other)
+            }
+
+            #[inline]
+            fn least(self, other: Self) -> Self {
+                if self < other || $is_none(self) { self } else { other }
+            }
+
+            #[inline]
+            fn most(self, other: Self) -> Self {
+                if self > other || $is_none(self) { self } else { other }
+            }
+        }
+    };
+}
+
+macro_rules! whole_number {
+    ($($number:ident, $bytes:literal;)*) => {
+        $(number!($number, $bytes, $number::wrapping_add, $number::wrapping_mul, |_| false);)*
+    };
+}
+
+macro_rules! float {
+    ($($number:ident, $bytes:literal;)*) => {
+        $(number!($number, $bytes, |a, b| a + b, |a, b| a * b, $number::is_nan);)*
+    };
+}
+
+whole_number! { i8, 1; u8, 1; i16, 2; u16, 2; i32, 4; u32, 4; i64, 8; u64, 8; }
+float! { f32, 4; f64, 8; }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_numbers_wrap_around() {
+        let mut total = [200, 3];
+        fold(FoldOp::Sum, Numbers::U8, &mut total, &[100, 4]);
+        assert_eq!(total, [44, 7]);
+        let mut total = (-2i16).to_ne_bytes();
+        fold(FoldOp::Min, Numbers::I16, &mut total, &1i16.to_ne_bytes());
+        assert_eq!(i16::from_ne_bytes(total), -2);
+        let mut total = i32::MAX.to_ne_bytes();
+        fold(FoldOp::Prod, Numbers::I32, &mut total, &2i32.to_ne_bytes());
+        assert_eq!(i32::from_ne_bytes(total), -2);
+    }
+
+    #[test]
+    fn what_is_no_number_stays_none_on_either_side() {
+        for op in [FoldOp::Min, FoldOp::Max, FoldOp::Sum, FoldOp::Prod] {
+            for (one, other) in [(f32::NAN, 1.0), (1.0, f32::NAN)] {
+                let mut total = one.to_ne_bytes();
+                fold(op, Numbers::F32, &mut total, &other.to_ne_bytes());
+                assert!(f32::from_ne_bytes(total).is_nan(), "{op:?} of {one} and {other}");
+            }
+        }
+        let mut total = 2f64.to_ne_bytes();
+        fold(FoldOp::Max, Numbers::F64, &mut total, &5f64.to_ne_bytes());
+        assert_eq!(f64::from_ne_bytes(total), 5.0);
+    }
+
+    #[test]
+    fn complex_numbers_are_added_and_nothing_else() {
+        let bytes = |parts: [f32; 2]| parts.map(f32::to_ne_bytes).concat();
+        let mut total = bytes([1.0, 2.0]);
+        fold(FoldOp::Sum, Numbers::C64, &mut total, &bytes([10.0, 20.0]));
+        assert_eq!(total, bytes([11.0, 22.0]));
+        assert!(!folds(FoldOp::Prod, Numbers::C64) && !folds(FoldOp::Min, Numbers::C128));
+    }
+}

@@ -1,0 +1,39 @@
+//! The chain of one reduce.
+
+use std::collections::BTreeMap;
+
+use hoplo_base::{NodeNumber, ObjectId};
+
+use super::event::Member;
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Chain {
+    /// What it begins with.
+    pub(super) head: (NodeNumber, ObjectId),
+    /// Of that, and of all that is made of it.
+    pub(super) bytes: u64,
+    /// Who folds which members of its own in, in this order. The first one may be the head's node, the last one is the node that asks.
+    pub(super) steps: Vec<(NodeNumber, Vec<ObjectId>)>,
+}
+
+/// `None`: all members are at this node, or one is at none.
+pub(super) fn plan(me: NodeNumber, members: &[Member]) -> Option<Chain> {
+    let mut at: BTreeMap<NodeNumber, Vec<ObjectId>> = BTreeMap::new();
+    for member in members {
+        let here = member.nodes.iter().find(|node| **node == me);
+        // One that is in the chain already sends nothing more for it. Else the last one: the first may be fetching it itself.
+        let known = member.nodes.iter().find(|node| at.contains_key(node));
+        let node = here.or(known).or(member.nodes.last())?;
+        at.entry(*node).or_default().push(member.object);
+    }
+    let mine = at.remove(&me).unwrap_or_default();
+    // One with a single member has nothing to fold: it sends that.
+    let single = at.iter().find(|(_, members)| members.len() == 1).map(|(node, _)| *node);
+    let first = single.or(at.keys().next().copied())?;
+    let mut rest = at.remove(&first).expect("it was just there");
+    let member = rest.pop().expect("a node is there for its members");
+    let folds = (!rest.is_empty()).then_some((first, rest));
+    let bytes = members.iter().find(|it| it.object == member)?.bytes;
+    let steps = folds.into_iter().chain(at).chain([(me, mine)]).collect();
+    Some(Chain { head: (first, member), bytes, steps })
+}

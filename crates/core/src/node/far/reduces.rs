@@ -1,0 +1,102 @@
+//! Reduces (`crates/core/src/collective`), wired to the directory, to the transfers of this node and to those of others.
+
+use hoplo_base::{NodeNumber, ObjectId, ProcessId};
+use hoplo_wire::node::ToClient;
+use hoplo_wire::peer::Peer;
+use hoplo_wire::{Fold, FoldOp, Location};
+
+use super::Node;
+use crate::collective::{self, Member};
+use crate::{objects, transfer};
+
+impl Node {
+    /// A process of this node wants these folded.
+    pub(in crate::node) fn reduce(
+        &mut self,
+        asker: ProcessId,
+        request: u64,
+        op: FoldOp,
+        members: &[ObjectId],
+    ) {
+        let Some(members) = self.where_members_lie(members) else {
+            let why = "a member is in no store".to_string();
+            return self.send(asker, ToClient::Reduced { request, result: Err(why) });
+        };
+        self.pass_to_collective(collective::Event::Asked { asker, request, op, members });
+    }
+
+    pub(in crate::node) fn reduce_over(&mut self, asker: ProcessId, request: u64) {
+        self.pass_to_collective(collective::Event::GivenUp { asker, request });
+    }
+
+    pub(in crate::node) fn process_gone_in_reduces(&mut self, process: ProcessId) {
+        self.pass_to_collective(collective::Event::ProcessGone { process });
+    }
+
+    pub(super) fn node_gone_in_reduces(&mut self, node: NodeNumber) {
+        self.pass_to_collective(collective::Event::NodeGone { node });
+    }
+
+    fn where_members_lie(&self, members: &[ObjectId]) -> Option<Vec<Member>> {
+        let found = members.iter().map(|object| {
+            let (bytes, mut nodes) = self.objects.whereabouts(*object)?;
+            nodes.retain(|node| *node == self.me() || self.is_other_node(*node));
+            Some(Member { object: *object, bytes, nodes })
+        });
+        found.collect()
+    }
+
+    fn pass_to_collective(&mut self, event: collective::Event) {
+        let mut effects = Vec::new();
+        self.far.collective.handle(event, &mut effects);
+        effects.into_iter().for_each(|effect| self.on_collective(effect));
+    }
+
+    fn on_collective(&mut self, effect: collective::Effect) {
+        use collective::Effect as From;
+        let me = self.me();
+        match effect {
+            From::Fold { at, fold } if at == me => self.on_fold_asked(me, fold),
+            From::Fold { at, fold } => self.send_peer(at, Peer::Fold(fold)),
+            From::End { at, made } if at == me => self.on_fold_over(me, made),
+            From::End { at, made } => self.send_peer(at, Peer::FoldOver { made }),
+            From::Answer { asker, request, made } => {
+                self.send(asker, ToClient::Reduced { request, result: Ok(made) });
+            }
+            From::Refuse { asker, request, why } => {
+                // It may be gone.
+                if self.processes.get(&asker).is_some_and(|it| it.stage.has_connection()) {
+                    self.send(asker, ToClient::Reduced { request, result: Err(why) });
+                }
+            }
+        }
+    }
+
+    pub(super) fn on_fold_asked(&mut self, asker: NodeNumber, fold: Box<Fold>) {
+        self.join_haul();
+        self.pass_to_transfer(transfer::Event::FoldAsked { asker, fold });
+    }
+
+    pub(super) fn on_fold_over(&mut self, asker: NodeNumber, made: ObjectId) {
+        self.pass_to_transfer(transfer::Event::FoldOver { asker, made });
+    }
+
+    pub(super) fn on_no_fold(&mut self, from: NodeNumber, made: ObjectId, why: String) {
+        self.pass_to_collective(collective::Event::Failed { from, made, why });
+    }
+
+    /// Of the transfers: it cannot be made here.
+    pub(super) fn no_fold(&mut self, to: NodeNumber, made: ObjectId, why: String) {
+        match to == self.me() {
+            true => self.on_no_fold(to, made, why),
+            false => self.send_peer(to, Peer::NoFold { made, why }),
+        }
+    }
+
+    /// What a process of this node waits for lies in the store.
+    pub(super) fn fold_is_whole(&mut self, made: ObjectId, location: Location) {
+        let holder = self.far.collective.asker(made).expect("what nobody asked for is over");
+        self.pass_to_objects(objects::Event::Folded { object: made, location, holder });
+        self.pass_to_collective(collective::Event::Made { made });
+    }
+}

@@ -1,0 +1,223 @@
+//! Folds: what comes from another node, with objects of this one folded into it (`crates/core/src/collective`).
+//!
+//! ```text
+//!   Wanting --the directory says where the operands lie--> a pull (`pull`) --Received--> whole --Over--> (the directory frees it)
+//!      |                                                     |
+//!      +---------------- it cannot be made ------------------+--> (NoFold)
+//! ```
+//! A fold is a pull: it has room, a source, and relays. What comes of it is final below its mark as well, so it is sent on as it comes. It differs
+//! in three things. Its source calls it by another name. The directory does not know it: it stays here until it is over. And it has one source,
+//! without which it has failed.
+//!
+//! The last fold of a chain is made at the node that asked for it. It becomes an object there at once (`SealFold`).
+
+use hoplo_base::limits::FOLDS_MAX;
+use hoplo_base::{NodeNumber, ObjectId};
+use hoplo_wire::{Fold, FoldOp, Location};
+
+use super::Transfer;
+use super::event::Effect;
+use super::pull::{Pull, Stage};
+use super::watch::Watch;
+
+/// Its operands are not all found yet.
+#[derive(Debug)]
+pub(super) struct Wanting {
+    asker: NodeNumber,
+    fold: Fold,
+    /// The operands, and at the end, if it comes from this node, what they are folded into.
+    found: Vec<Option<Location>>,
+}
+
+/// Of a pull that is a fold.
+#[derive(Clone, Debug)]
+pub(super) struct Folding {
+    pub(super) asker: NodeNumber,
+    pub(super) op: FoldOp,
+    /// What its source calls what it sends.
+    pub(super) upstream: ObjectId,
+    pub(super) operands: Vec<Location>,
+    /// What they are folded into, if that is an object of this node.
+    pub(super) source: Option<Location>,
+    /// Nobody needs it any more. The shell may have it whole before it hears so.
+    pub(super) over: bool,
+}
+
+/// All of it is here.
+#[derive(Debug)]
+pub(super) struct Whole {
+    pub(super) asker: NodeNumber,
+    pub(super) location: Location,
+}
+
+impl Transfer {
+    pub(super) fn on_fold(&mut self, asker: NodeNumber, fold: Fold, effects: &mut Vec<Effect>) {
+        let made = fold.made;
+        if self.is_folded(made) {
+            return; // it was asked for before
+        }
+        if self.folds() >= FOLDS_MAX {
+            let why = "too much is folded there at once".to_string();
+            return effects.push(Effect::NoFold { to: asker, made, why });
+        }
+        let mut wanted = fold.operands.clone();
+        if fold.from == self.me {
+            wanted.push(fold.upstream);
+        }
+        let found = vec![None; wanted.len()];
+        self.wanting.insert(made, Wanting { asker, fold, found });
+        wanted.sort_unstable();
+        wanted.dedup();
+        effects.extend(wanted.into_iter().map(|object| Effect::Want { object }));
+        self.look_for_operands(made, effects);
+    }
+
+    /// What is being folded, or was and is kept.
+    pub(super) fn folds(&self) -> usize {
+        let pulled = self.pulls.values().filter(|pull| pull.fold.is_some()).count();
+        self.wanting.len() + self.wholes.len() + pulled
+    }
+
+    fn is_folded(&self, made: ObjectId) -> bool {
+        let pulled = self.pulls.get(&made).is_some_and(|pull| pull.fold.is_some());
+        pulled || self.wanting.contains_key(&made) || self.wholes.contains_key(&made)
+    }
+
+    /// The directory says where an object lies, which may be an operand.
+    pub(super) fn found_operand(
+        &mut self,
+        object: ObjectId,
+        location: Location,
+        effects: &mut Vec<Effect>,
+    ) {
+        let mut concerned = Vec::new();
+        for (made, wanting) in &mut self.wanting {
+            let Wanting { fold, found, .. } = wanting;
+            let names = fold.operands.iter().chain([&fold.upstream]);
+            for (_, place) in names.zip(found).filter(|(name, _)| **name == object) {
+                *place = Some(location);
+                concerned.push(*made);
+            }
+        }
+        concerned.dedup();
+        concerned.into_iter().for_each(|made| self.look_for_operands(made, effects));
+    }
+
+    pub(super) fn no_operand(&mut self, object: ObjectId, why: &str, effects: &mut Vec<Effect>) {
+        let lacks = |wanting: &Wanting| {
+            wanting.fold.operands.iter().chain([&wanting.fold.upstream]).any(|it| *it == object)
+        };
+        let those = self.wanting.iter().filter(|(_, wanting)| lacks(wanting));
+        for made in those.map(|(made, _)| *made).collect::<Vec<_>>() {
+            let wanting = self.wanting.remove(&made).expect("it was just there");
+            let why = format!("{object} cannot be read there: {why}");
+            self.no_fold(wanting.asker, made, why, effects);
+        }
+    }
+
+    /// When all are there it is fetched.
+    fn look_for_operands(&mut self, made: ObjectId, effects: &mut Vec<Effect>) {
+        let wanting = &self.wanting[&made];
+        if wanting.found.iter().any(Option::is_none) {
+            return;
+        }
+        let Wanting { asker, fold, found } = self.wanting.remove(&made).expect("it was just there");
+        let mut operands: Vec<Location> = found.into_iter().flatten().collect();
+        let Fold { op, bytes, from, upstream, turn, .. } = fold;
+        let source = (from == self.me).then(|| operands.pop()).flatten();
+        if let Some(source) = source.filter(|source| source.len != bytes) {
+            let why = format!("{upstream} has {} bytes, and not {bytes}", source.len);
+            return self.no_fold(asker, made, why, effects);
+        }
+        let folding = Folding { asker, op, upstream, operands, source, over: false };
+        let pull = Pull {
+            bytes,
+            turn,
+            sources: vec![from],
+            stage: Stage::Queued,
+            watch: Watch::default(),
+            why: "its source is not there".to_string(),
+            fold: Some(Box::new(folding)),
+        };
+        self.begin(made, pull, effects);
+    }
+
+    /// It cannot be made, and nothing of it is left.
+    pub(super) fn no_fold(
+        &mut self,
+        to: NodeNumber,
+        made: ObjectId,
+        why: String,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.end_relays(made, "it could not be made there", effects);
+        effects.push(Effect::NoFold { to, made, why });
+    }
+
+    /// All of it is written and sealed.
+    pub(super) fn folded(
+        &mut self,
+        made: ObjectId,
+        folding: &Folding,
+        location: Location,
+        effects: &mut Vec<Effect>,
+    ) {
+        let asker = folding.asker;
+        if folding.over {
+            effects.push(Effect::Seal { object: made, location });
+        } else if asker == self.me {
+            effects.push(Effect::SealFold { made, location });
+        } else {
+            self.wholes.insert(made, Whole { asker, location });
+        }
+    }
+
+    /// Nobody needs it any more.
+    pub(super) fn on_fold_over(
+        &mut self,
+        from: NodeNumber,
+        made: ObjectId,
+        effects: &mut Vec<Effect>,
+    ) {
+        if self.wanting.get(&made).is_some_and(|it| it.asker == from) {
+            self.wanting.remove(&made);
+            return self.end_relays(made, "it is over", effects);
+        }
+        if self.wholes.get(&made).is_some_and(|it| it.asker == from) {
+            let Whole { location, .. } = self.wholes.remove(&made).expect("it was just there");
+            // Nobody holds it: the directory frees it when it is read no more.
+            return effects.push(Effect::Seal { object: made, location });
+        }
+        let Some(pull) = self.pulls.get_mut(&made) else { return };
+        let Some(fold) = pull.fold.as_mut().filter(|fold| fold.asker == from && !fold.over) else {
+            return;
+        };
+        fold.over = true;
+        pull.sources.clear();
+        pull.why = "it is over".to_string();
+        match pull.stage {
+            Stage::Queued => {
+                self.queue.retain(|object| *object != made);
+                self.pulls.remove(&made);
+                self.end_relays(made, "it is over", effects);
+            }
+            Stage::Receiving { from: source, ticket, .. } => {
+                effects.extend(self.enough(source, ticket));
+                self.stop(made, "it is over".to_string(), effects);
+            }
+            // They end by themselves, without a source.
+            Stage::AskingRoom { .. } | Stage::Stopping { .. } | Stage::Clearing { .. } => {}
+        }
+    }
+
+    /// Who asked for folds is dead, or the shell of this node lost its link.
+    pub(super) fn lose_folds(&mut self, dead: NodeNumber, effects: &mut Vec<Effect>) {
+        let wanting = self.wanting.iter().filter(|(_, it)| it.asker == dead).map(|(it, _)| *it);
+        let wholes = self.wholes.iter().filter(|(_, it)| it.asker == dead).map(|(it, _)| *it);
+        let is_one = |pull: &Pull| pull.fold.as_ref().is_some_and(|it| it.asker == dead);
+        let pulls = self.pulls.iter().filter(|(_, pull)| is_one(pull)).map(|(it, _)| *it);
+        for made in wanting.chain(wholes).chain(pulls).collect::<Vec<_>>() {
+            self.on_fold_over(dead, made, effects);
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! What nodes say to each other for a reduce (`hoplo_core::collective`).
+
+use hoplo_base::{NodeNumber, ObjectId};
+use serde::{Deserialize, Serialize};
+
+/// How two numbers become one. It does not care how many are grouped and ordered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FoldOp {
+    Sum,
+    Prod,
+    Min,
+    Max,
+}
+
+/// To be made at the receiver: what comes from another node, with objects of the receiver's store folded into it as it comes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fold {
+    /// Names what is made. Its owner is the haul of the node that asks for it.
+    pub made: ObjectId,
+    pub op: FoldOp,
+    /// Of what is made, and of what comes.
+    pub bytes: u64,
+    pub from: NodeNumber,
+    /// What comes: an object of that node's store, or what it makes itself for the same reduce.
+    pub upstream: ObjectId,
+    /// In the receiver's store. None: what comes is copied.
+    pub operands: Vec<ObjectId>,
+    /// Higher than that of `upstream` (XFER-8).
+    pub turn: u64,
+}

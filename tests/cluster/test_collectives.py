@@ -1,0 +1,196 @@
+"""Reduces over several nodes: members are folded on their way, and sums are right."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from far import Far, cluster
+
+import hoplo
+from hoplo import _core
+
+ELEMENTS = 300_000
+
+
+@pytest.fixture(scope="module")
+def far() -> Iterator[Far]:
+    with cluster(nodes=4) as far:
+        yield far
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(far: Far) -> Iterator[None]:
+    yield
+    far.until_no_objects()
+
+
+@hoplo.remote
+def made(value: Any) -> Any:
+    return value
+
+
+@hoplo.remote
+def filled(number: float, dtype: str = "f8", elements: int = ELEMENTS) -> Any:
+    return (np.arange(elements) % 5 + number).astype(dtype)
+
+
+@hoplo.remote
+def failing() -> None:
+    raise LookupError("broken")
+
+
+def on(far: Far, node: int, function: Any) -> Any:
+    return function.options(scheduling_strategy=far.on(node))
+
+
+def members(far: Far, nodes: list[int], **more: Any) -> list[Any]:
+    """One at each of these nodes."""
+    refs = [on(far, node, filled).remote(at, **more) for at, node in enumerate(nodes)]
+    hoplo.wait(refs, num_returns=len(refs), fetch_local=False)
+    return refs
+
+
+def sums(nodes: list[int], dtype: str = "f8", ufunc: Any = np.add, elements: int = ELEMENTS) -> Any:
+    arrays = [(np.arange(elements) % 5 + at).astype(dtype) for at in range(len(nodes))]
+    return functools.reduce(ufunc, arrays)
+
+
+CHAINS = [[1, 2, 3], [0, 1, 2, 3], [1, 0], [1, 1, 2, 2, 3, 3], [2, 2], [3], [0, 0, 2, 2, 2]]
+
+
+@pytest.mark.parametrize("nodes", CHAINS, ids=str)
+def test_members_of_these_nodes_are_folded_on_their_way(far: Far, nodes: list[int]) -> None:
+    total = _core.fold_members("sum", members(far, nodes))
+    assert not isinstance(total, str), total
+    np.testing.assert_array_equal(hoplo.get(total), sums(nodes))
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u2", "i4", "u8", "f4", "f8", "c8", "c16"])
+def test_each_dtype_is_summed_as_numpy_does_it(far: Far, dtype: str) -> None:
+    nodes = [1, 2, 2, 0]
+    total = _core.fold_members("sum", members(far, nodes, dtype=dtype))
+    assert not isinstance(total, str), total
+    np.testing.assert_array_equal(hoplo.get(total), sums(nodes, dtype))
+    assert hoplo.get(total).dtype == np.dtype(dtype)
+
+
+@pytest.mark.parametrize(
+    ("op", "ufunc"), [("prod", np.multiply), ("min", np.minimum), ("max", np.maximum)]
+)
+@pytest.mark.parametrize("dtype", ["i4", "f4"])
+def test_each_op_is_that_of_numpy(far: Far, op: str, ufunc: Any, dtype: str) -> None:
+    nodes = [1, 2, 3]
+    total = _core.fold_members(op, members(far, nodes, dtype=dtype))
+    assert not isinstance(total, str), total
+    np.testing.assert_array_equal(hoplo.get(total), sums(nodes, dtype, ufunc))
+
+
+def test_what_is_no_number_stays_none(far: Far) -> None:
+    arrays = [np.full(ELEMENTS, 1.0) for _ in range(3)]
+    arrays[1][7] = np.nan
+    refs = [
+        on(far, node, made).remote(array) for node, array in zip((1, 2, 3), arrays, strict=True)
+    ]
+    got = hoplo.get(hoplo.reduce(refs, "max"))
+    assert np.isnan(got[7])
+    assert np.isnan(got).sum() == 1
+
+
+def test_parameters_of_a_model_keep_their_structure(far: Far) -> None:
+    def model(x: float) -> Any:
+        layers = [(np.full((300, 700), x), np.full(3, x, "f4")) for _ in range(2)]
+        return {"layers": layers, "bias": np.full(7, x)}
+
+    refs = [on(far, node, made).remote(model(x)) for node, x in ((1, 1.0), (2, 2.0), (3, 4.0))]
+    hoplo.wait(refs, num_returns=3, fetch_local=False)
+    assert not isinstance(_core.fold_members("sum", refs), str)
+    got = hoplo.get(hoplo.reduce(refs, "mean"))
+    assert (got["layers"][1][0] == 7 / 3).all()
+    assert (got["layers"][0][1] == np.float32(7) / 3).all()
+    assert got["bias"].tolist() == [7 / 3] * 7
+
+
+def test_a_reduce_of_reduces_at_a_node_of_its_own(far: Far) -> None:
+    halves = [
+        hoplo.reduce(members(far, nodes), on=far.ids[node])
+        for nodes, node in (([1, 2], 2), ([3, 0], 3))
+    ]
+    total = hoplo.reduce(halves, on=far.ids[1])
+    want = 2 * sums([1, 2])
+    assert (hoplo.get(total) == want).all()
+    assert (hoplo.get(on(far, 2, made).remote(total)) == want).all()
+
+
+def test_the_first_n_are_folded(far: Far) -> None:
+    refs = members(far, [1, 2, 3])
+    total, taken = hoplo.reduce(refs, n=2, with_members=True)
+    want = sum(hoplo.get(refs[at]) for at in hoplo.get(taken))
+    assert len(hoplo.get(taken)) == 2
+    np.testing.assert_array_equal(hoplo.get(total), want)
+
+
+def test_members_of_all_nodes_and_sizes_are_reduced(far: Far) -> None:
+    for elements in (3, ELEMENTS):
+        refs = members(far, [0, 1, 2, 3, 1, 1], elements=elements)
+        want = sums([0] * 6, elements=elements)
+        np.testing.assert_array_equal(hoplo.get(hoplo.reduce(refs)), want)
+        np.testing.assert_array_equal(hoplo.get(hoplo.reduce(refs, deterministic=True)), want)
+        readers = [on(far, node, made).remote(hoplo.allreduce(refs)) for node in range(4)]
+        for got in hoplo.get(readers):
+            np.testing.assert_array_equal(got, want)
+
+
+# ---- what nodes do not fold ----
+
+
+def test_members_that_differ_are_told_with_both(far: Far) -> None:
+    one = on(far, 1, made).remote(np.zeros((ELEMENTS, 2)))
+    other = on(far, 2, made).remote(np.zeros((2, ELEMENTS)))
+    hoplo.wait([one, other], num_returns=2, fetch_local=False)
+    why = _core.fold_members("sum", [one, other])
+    assert isinstance(why, str)
+    with pytest.raises(ValueError, match=rf"\(2, {ELEMENTS}\), and member 0 .*\({ELEMENTS}, 2\)"):
+        hoplo.get(hoplo.reduce([one, other], deterministic=True))
+    with pytest.raises(ValueError, match="need equal dtypes and shapes"):
+        hoplo.get(hoplo.reduce([one, other]))
+    ints = on(far, 3, made).remote(np.zeros((ELEMENTS, 2), int))
+    with pytest.raises(ValueError, match="int64"):
+        hoplo.get(hoplo.reduce([one, ints]))
+
+
+def test_a_value_that_nodes_cannot_look_into_is_told(far: Far) -> None:
+    values = [np.zeros(ELEMENTS, "f2"), [np.zeros(ELEMENTS), "text"], np.zeros(ELEMENTS, ">f8")]
+    for value in values:
+        refs = [on(far, node, made).remote(value) for node in (1, 2)]
+        hoplo.wait(refs, num_returns=2, fetch_local=False)
+        why = _core.fold_members("sum", refs)
+        assert isinstance(why, str), why
+    half = [on(far, node, made).remote(np.ones(ELEMENTS, "f2")) for node in (1, 2)]
+    assert (hoplo.get(hoplo.reduce(half)) == 2).all()
+    text = [on(far, node, made).remote([np.zeros(ELEMENTS), "text"]) for node in (1, 2)]
+    with pytest.raises(TypeError, match=r"at \[1\] is of type str"):
+        hoplo.get(hoplo.reduce(text))
+
+
+def test_what_lies_in_no_store_or_only_here_is_for_tasks(far: Far) -> None:
+    small = members(far, [1, 2], elements=3)
+    assert _core.fold_members("sum", small) == "a member is in no store"
+    why = _core.fold_members("sum", members(far, [0, 0]))
+    assert why == "all members are at this node, or one is at none"
+    mixed = [*members(far, [1]), *members(far, [2], elements=ELEMENTS + 1)]
+    why = _core.fold_members("sum", mixed)
+    assert isinstance(why, str)
+    assert "differ in structure" in why
+
+
+def test_what_a_member_raised_is_raised_by_the_reduce(far: Far) -> None:
+    refs = [*members(far, [1, 2]), on(far, 3, failing).remote()]
+    with pytest.raises(LookupError, match="broken"):
+        hoplo.get(hoplo.reduce(refs))
+    total, taken = hoplo.reduce(refs, n=2, with_members=True)
+    assert hoplo.get(taken) == [0, 1]
+    np.testing.assert_array_equal(hoplo.get(total), sums([0, 1]))
