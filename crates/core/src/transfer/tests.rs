@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use hoplo_base::limits::{PULLS_MAX, SERVE_TRIES_MAX, SERVES_MAX};
 use hoplo_base::{ProcessId, TaskId};
 use hoplo_wire::node::ToClient;
-use hoplo_wire::{Failure, FailureKind, Location, Value};
+use hoplo_wire::{Failure, FailureKind, Fold, FoldOp, Location, Value};
 use proptest::prelude::*;
 
 use super::pull::Stage;
@@ -425,6 +425,10 @@ struct World {
     next_offset: u64,
     next_slot: u32,
     slots: BTreeSet<u32>,
+    /// What the directory was asked for.
+    wants: Vec<ObjectId>,
+    /// Folds that were asked for and are not over, and whether it was told that there will be none.
+    folds: BTreeMap<ObjectId, bool>,
 }
 
 const FILE: u64 = 1 << 40;
@@ -458,8 +462,17 @@ impl World {
                         self.rooms.insert(offset + len, end - offset - len);
                     }
                 }
+                Effect::NoFold { made, .. } => {
+                    let told = self.folds.get_mut(&made).expect("XFER-12: it is not over");
+                    assert!(!std::mem::replace(told, true), "XFER-12: it was told before");
+                }
+                Effect::Want { object } => self.wants.push(object),
                 Effect::Seal { object, location } => {
-                    *self.open.get_mut(&object).unwrap() = 0;
+                    if object.task.owner == maker() {
+                        assert!(!self.folds.contains_key(&object), "XFER-12: it is kept");
+                    } else {
+                        *self.open.get_mut(&object).unwrap() = 0;
+                    }
                     assert!(self.rooms.contains_key(&location.offset), "{location:?}");
                     assert!(self.slots.contains(&location.slot));
                     assert!(self.sealed.insert(location.offset, (object, location)).is_none());
@@ -467,7 +480,16 @@ impl World {
                 Effect::PullFailed { object, .. } | Effect::PullDenied { object, .. } => {
                     *self.open.get_mut(&object).unwrap() = 0;
                 }
-                Effect::Order(Order::Receive { ticket, from: _, place, written }) => {
+                Effect::Order(
+                    Order::Receive { ticket, from: _, place, written }
+                    | Order::Fold { ticket, from: _, place, written, .. },
+                ) => {
+                    assert!(self.rooms.contains_key(&place.offset), "XFER-3");
+                    let attempt = Attempt { place, written, told_to_stop: false };
+                    assert!(self.shell.insert(ticket, attempt).is_none(), "XFER-1");
+                }
+                Effect::Order(Order::FoldHere { ticket, place, .. }) => {
+                    let written = 0;
                     assert!(self.rooms.contains_key(&place.offset), "XFER-3");
                     let attempt = Attempt { place, written, told_to_stop: false };
                     assert!(self.shell.insert(ticket, attempt).is_none(), "XFER-1");
@@ -480,7 +502,11 @@ impl World {
                 Effect::Fetch { ticket, offset, .. } => {
                     assert_eq!(self.shell[&ticket].written, offset, "XFER-1");
                 }
-                Effect::Enough { .. } | Effect::Want { .. } | Effect::NoBytes { .. } => {}
+                Effect::Enough { .. } | Effect::NoBytes { .. } => {}
+                // It is whole, and pinned.
+                Effect::Order(Order::Send { location, .. }) => {
+                    assert!(self.rooms.contains_key(&location.offset), "XFER-12");
+                }
                 Effect::Order(Order::Relay { ticket, place, .. }) => {
                     assert!(self.shell.values().any(|attempt| attempt.place == place), "XFER-8");
                     self.relays.insert(ticket, place);
@@ -509,6 +535,19 @@ enum Step {
     Look { nth: usize },
     Enough { nth: usize },
     Clear { nth: usize },
+    Fold { index: u32, operands: u8, from: u32 },
+    FoldOver { index: u32 },
+    AskFold { index: u32, turn: u64 },
+    Found { nth: usize, well: bool },
+}
+
+/// Who owns what is folded.
+fn maker() -> ProcessId {
+    ProcessId::new(HOME, 0, 0)
+}
+
+fn made(index: u32) -> ObjectId {
+    TaskId { owner: maker(), seq: 1 }.object(index)
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -524,7 +563,12 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (1..40u64, TURN..TURN + 3).prop_map(|(seq, turn)| Step::Ask { seq, turn }),
         1 => nth.clone().prop_map(|nth| Step::Enough { nth }),
         3 => nth.clone().prop_map(|nth| Step::Look { nth }),
-        2 => nth.prop_map(|nth| Step::Clear { nth }),
+        2 => nth.clone().prop_map(|nth| Step::Clear { nth }),
+        3 => (0..6u32, 0..4u8, 1..5u32)
+            .prop_map(|(index, operands, from)| Step::Fold { index, operands, from }),
+        2 => (0..6u32).prop_map(|index| Step::FoldOver { index }),
+        2 => (0..6u32, 1..4u64).prop_map(|(index, turn)| Step::AskFold { index, turn }),
+        3 => (nth, prop::bool::weighted(0.8)).prop_map(|(nth, well)| Step::Found { nth, well }),
     ]
 }
 
@@ -595,7 +639,13 @@ fn run(bench: &mut Bench, world: &mut World, step: Step) {
             let Some(ticket) = ticket_of(world, nth) else { return };
             no_bytes(NodeNumber::alone(from), ticket)
         }
-        Step::Gone { node } => Event::NodeGone { node: NodeNumber::alone(node) },
+        Step::Gone { node } => {
+            let node = NodeNumber::alone(node);
+            if node == HOME {
+                world.folds.clear();
+            }
+            Event::NodeGone { node }
+        }
         Step::Ask { seq, turn } => {
             world.asks += 1;
             let (ticket, from) = (world.asks, NodeNumber::alone(9));
@@ -622,6 +672,44 @@ fn run(bench: &mut Bench, world: &mut World, step: Step) {
             world.relays.retain(|_, reads| reads.slot != slot);
             Event::Done(Done::Cleared { ticket })
         }
+        Step::Fold { index, operands, from } => {
+            // Who asked for it asks once.
+            if world.folds.contains_key(&made(index)) || bench.0.pulls.contains_key(&made(index)) {
+                return;
+            }
+            world.folds.insert(made(index), false);
+            let operands = (0..2).filter(|bit| operands & (1 << bit) != 0);
+            let fold = Fold {
+                made: made(index),
+                op: FoldOp::Sum,
+                bytes: 5000,
+                from: NodeNumber::alone(from),
+                upstream: object(100),
+                operands: operands.map(|bit| object(101 + bit)).collect(),
+                turn: 2,
+            };
+            Event::FoldAsked { asker: HOME, fold: Box::new(fold) }
+        }
+        Step::FoldOver { index } => {
+            world.folds.remove(&made(index));
+            Event::FoldOver { asker: HOME, made: made(index) }
+        }
+        Step::AskFold { index, turn } => {
+            world.asks += 1;
+            let (ticket, from) = (world.asks, NodeNumber::alone(9));
+            Event::Asked { from, ticket, object: made(index), offset: 0, turn }
+        }
+        Step::Found { nth, well } => {
+            if world.wants.is_empty() {
+                return;
+            }
+            let nth = nth % world.wants.len();
+            let object = world.wants.swap_remove(nth);
+            match well && object.task.seq >= 100 {
+                true => Event::Ready { object, location: Location { len: 5000, ..LOCATION } },
+                false => Event::Unreadable { object, why: "it is lost".to_string() },
+            }
+        }
         Step::Reclaim { nth } => {
             let nth = nth % world.sealed.len().max(1);
             let Some(offset) = world.sealed.keys().nth(nth).copied() else { return };
@@ -647,6 +735,9 @@ proptest! {
             run(&mut bench, &mut world, step);
         }
         // The world does its part for all that is under way.
+        for index in 0..6 {
+            run(&mut bench, &mut world, Step::FoldOver { index });
+        }
         for _ in 0..1000 {
             run(&mut bench, &mut world, Step::Grant { nth: 0, how: 2 });
             run(&mut bench, &mut world, Step::Clear { nth: 0 });
@@ -659,6 +750,7 @@ proptest! {
         }
         prop_assert!(world.open.values().all(|open| *open == 0), "XFER-7");
         prop_assert!(bench.0.pulls.is_empty() && bench.0.tickets.is_empty());
+        prop_assert!(bench.0.wanting.is_empty() && bench.0.wholes.is_empty(), "XFER-12");
         while !world.sealed.is_empty() {
             run(&mut bench, &mut world, Step::Reclaim { nth: 0 });
         }
@@ -672,7 +764,6 @@ proptest! {
 
 mod folds {
     use hoplo_base::limits::FOLDS_MAX;
-    use hoplo_wire::{Fold, FoldOp};
 
     use super::*;
 
