@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 _COMING_MAX = 4
 """Members that come to the node of a reduce at the same time."""
 
+_TRIES_MAX = 4
+"""Nodes may die, and objects move, while members are folded on their way."""
+
 
 @overload
 def reduce(
@@ -241,14 +244,21 @@ def _on_their_way(op: str, refs: list[Ref], n: int) -> tuple[Any, list[int]] | N
     taken = _stored(refs, n)
     if taken is None:
         return None
-    ref = _core.fold_members("sum" if op == "mean" else op, [refs[number] for number in taken])
-    if isinstance(ref, str):
-        return None
-    try:
-        value = _core.get(ref)
-    except HoploError:
-        return None
-    return divided(value, n) if op == "mean" else value, taken
+    members = [refs[number] for number in taken]
+    for _ in range(_TRIES_MAX):
+        made = _core.fold_members("sum" if op == "mean" else op, members)
+        try:
+            if isinstance(made, _core.ObjectRef):
+                value = _core.get(made)
+                return divided(value, n) if op == "mean" else value, taken
+            _, again, lost = made
+            if not again:
+                return None
+            for at in lost:
+                _core.get(members[at])  # as soon as it is made again, it is here
+        except HoploError:
+            return None
+    return None
 
 
 def _stored(refs: list[Ref], n: int) -> list[int] | None:

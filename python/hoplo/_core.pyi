@@ -184,10 +184,14 @@ def wait(
 ) -> tuple[list[Any], list[Any]]:
     """Checked arguments of `hoplo.wait`. Both lists keep the order of `refs`."""
 
-def fold_members(op: str, refs: list[ObjectRef[Any]]) -> ObjectRef[Any] | str:
-    """A ref of what all of these, which lie in stores, give together, or why nodes cannot make it.
+def fold_members(
+    op: str, refs: list[ObjectRef[Any]]
+) -> ObjectRef[Any] | tuple[str, bool, list[int]]:
+    """A ref of what all of these, which lie in stores, give together.
 
-    `op` is "sum", "prod", "min" or "max". Waits until it is made, on its way to this node.
+    Or why nodes cannot make it, whether another try may help, and where in `refs` those are that no
+    node has any more. `op` is "sum", "prod", "min" or "max". Waits until it is made, on its way to
+    this node.
     """
 
 def is_stored(ref: ObjectRef[Any]) -> bool:

@@ -103,4 +103,6 @@ def test_a_node_of_the_chain_is_lost_and_the_sum_is_right(
     reduce.program.tell("go")
     ends(reduce, until(reduce.folding)[0])
     assert reduce.program.heard() is True
+    # What came before, the member that was lost, and the rest folded on its way: not four members.
+    assert reduce.got(1) < 3.3 * BYTES
     reduce.end()

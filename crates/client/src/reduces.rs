@@ -2,22 +2,22 @@
 
 use hoplo_base::ObjectId;
 use hoplo_wire::node::{ToClient, ToNode};
-use hoplo_wire::{FoldOp, Value};
+use hoplo_wire::{FoldOp, NoReduce, Value};
 
 use crate::ask::{GivesUp, answer_of};
 use crate::client::Client;
 
 impl Client {
     /// One object that all of these give together, which lie in stores and which this process holds. The caller owns one reference.
-    /// Err: it cannot be made so, for this reason. Waits for the daemon (no GIL).
+    /// Waits for the daemon (no GIL).
     pub fn reduce(
         &self,
         op: FoldOp,
         members: Vec<ObjectId>,
         gives_up: GivesUp<'_>,
-    ) -> Result<ObjectId, String> {
+    ) -> Result<ObjectId, NoReduce> {
         if !self.are_stored(&members) {
-            return Err("a member is in no store".to_string());
+            return Err(NoReduce::new("a member is in no store", false));
         }
         let (request, receiver) = self.requests.lock().open();
         self.say(&ToNode::Reduce { request, op, members });
@@ -30,13 +30,13 @@ impl Client {
         });
         let Some(ToClient::Reduced { result, .. }) = answer else {
             self.requests.lock().forget(request);
-            return Err(self.died().text());
+            return Err(NoReduce::new(self.died().text(), false));
         };
         let made = result?;
         self.core.within(|core| core.session.given(made));
         if given_up {
             self.drop_ref(made);
-            return Err("it was given up".to_string());
+            return Err(NoReduce::new("it was given up", false));
         }
         Ok(made)
     }

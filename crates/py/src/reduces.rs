@@ -1,7 +1,7 @@
 //! Objects that are folded on their way to this node.
 
 use hoplo_client::GivesUp;
-use hoplo_wire::FoldOp;
+use hoplo_wire::{FoldOp, NoReduce};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -10,7 +10,8 @@ use crate::python;
 use crate::refs::ObjectRef;
 use crate::session;
 
-/// A ref of what all of these give together, or why nodes cannot make it on their way. `op`: sum, prod, min or max.
+/// A ref of what all of these give together. Or why nodes cannot make it on their way, whether another try may help, and the places
+/// in the list of those that are lost. `op`: sum, prod, min or max.
 #[pyfunction]
 pub(crate) fn fold_members<'py>(
     py: Python<'py>,
@@ -28,11 +29,14 @@ pub(crate) fn fold_members<'py>(
     let members = refs.iter().map(|one| one.id_in(&session)).collect::<PyResult<Vec<_>>>()?;
     drop(refs);
     let made = python::interruptible(py, |gives_up: GivesUp<'_>| {
-        session.client.reduce(op, members, gives_up)
+        session.client.reduce(op, members.clone(), gives_up)
     })?;
     match made {
         Ok(object) => Ok(ObjectRef::owning(py, session, object)?.into_any()),
-        Err(why) => why.into_bound_py_any(py),
+        Err(NoReduce { why, again, lost }) => {
+            let places = (0..members.len()).filter(|at| lost.contains(&members[*at]));
+            (why, again, places.collect::<Vec<_>>()).into_bound_py_any(py)
+        }
     }
 }
 

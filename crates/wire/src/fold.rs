@@ -12,6 +12,22 @@ pub enum FoldOp {
     Max,
 }
 
+/// Why nodes do not fold the members of a reduce on their way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NoReduce {
+    pub why: String,
+    /// It may be otherwise at the next try: a node died, or an object moved.
+    pub again: bool,
+    /// Those of the members that no node is known to have (any more).
+    pub lost: Vec<ObjectId>,
+}
+
+impl NoReduce {
+    pub fn new(why: impl Into<String>, again: bool) -> Self {
+        Self { why: why.into(), again, lost: Vec::new() }
+    }
+}
+
 /// To be made at the receiver: what comes from another node, with objects of the receiver's store folded into it as it comes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fold {

@@ -168,10 +168,11 @@ pub enum Peer {
     // ---- reduces ----
     /// It is to be made there, and kept until `FoldOver`. Whoever is told so may fetch it meanwhile, as it comes.
     Fold(Box<Fold>),
-    /// To who asked for it: it cannot be made.
+    /// To who asked for it: it cannot be made. `again`: as with `NoReduce`.
     NoFold {
         made: ObjectId,
         why: String,
+        again: bool,
     },
     /// Of who asked for it: nobody needs it any more, whether it is made or not.
     FoldOver {

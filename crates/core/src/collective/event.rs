@@ -1,7 +1,7 @@
 //! What happens to reduces, and what is asked for.
 
 use hoplo_base::{NodeNumber, ObjectId, ProcessId};
-use hoplo_wire::{Fold, FoldOp};
+use hoplo_wire::{Fold, FoldOp, NoReduce};
 
 /// An object that is to be folded, and where all its bytes are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +40,7 @@ pub enum Event {
         from: NodeNumber,
         made: ObjectId,
         why: String,
+        again: bool,
     },
 }
 
@@ -64,6 +65,6 @@ pub enum Effect {
     Refuse {
         asker: ProcessId,
         request: u64,
-        why: String,
+        no: NoReduce,
     },
 }

@@ -21,9 +21,10 @@
 //! directory knows it but that of this node, in the end, the last one. It is kept where it is made until this node says that it is over.
 //!
 //! # When something goes wrong
-//! the whole reduce is given up, and whoever asked hears why. The task that asked then gets the members and folds them itself, which does for any
-//! values, waits for members that are made again, and says what is wrong with those that differ. So nothing here has to
-//! tell good members from bad ones: nodes fold only what is surely right, and refuse the rest.
+//! the whole reduce is given up, and whoever asked hears why. If another try may help, since a node died or an object moved, the task that asked gets
+//! the members that are lost, as soon as they are made again, and asks again. Else it gets all of them and folds them itself, which does for any
+//! values, and says what is wrong with those that differ. So nothing here has to tell good members from bad ones: nodes fold
+//! only what is surely right, and refuse the rest.
 //!
 //! # Invariants
 //! - COLL-1: each member is in one step of its reduce, once: an operand of one fold, or what the first one begins with.
@@ -45,7 +46,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hoplo_base::limits::{REDUCE_MEMBERS_MAX, REDUCES_MAX};
 use hoplo_base::{NodeNumber, ObjectId, ProcessId, TaskId};
-use hoplo_wire::FoldOp;
+use hoplo_wire::{FoldOp, NoReduce};
 
 pub use event::{Effect, Event, Member};
 pub use numbers::{fold, folds};
@@ -114,7 +115,9 @@ impl Collective {
                 self.end_those(is_in, &why, effects);
             }
             Event::Made { made } => self.on_made(made, effects),
-            Event::Failed { from, made, why } => self.on_failed(from, made, &why, effects),
+            Event::Failed { from, made, why, again } => {
+                self.on_failed(from, made, (&why, again), effects);
+            }
         }
     }
 
@@ -142,7 +145,7 @@ impl Collective {
         members: Vec<Member>,
         effects: &mut Vec<Effect>,
     ) {
-        let refuse = |why: &str| Effect::Refuse { asker, request, why: why.to_string() };
+        let refuse = |why| Effect::Refuse { asker, request, no: NoReduce::new(why, false) };
         let known = |it: &Reduce| (it.asker, it.request) == (asker, request);
         if self.reduces.values().any(known) {
             return; // the first one is answered
@@ -198,7 +201,7 @@ impl Collective {
         &mut self,
         from: NodeNumber,
         made: ObjectId,
-        why: &str,
+        (why, again): (&str, bool),
         effects: &mut Vec<Effect>,
     ) {
         let is_one = |reduce: &Reduce| {
@@ -207,22 +210,23 @@ impl Collective {
         // Else it is over, or that node was never asked.
         if made.task.owner == self.haul && self.reduces.get(&made.task.seq).is_some_and(is_one) {
             let why = format!("node {} could not fold it: {why}", from.hex());
-            self.give_up(made.task.seq, &why, effects);
+            self.give_up(made.task.seq, NoReduce::new(why, again), effects);
         }
     }
 
     fn end_those(&mut self, which: impl Fn(&Reduce) -> bool, why: &str, effects: &mut Vec<Effect>) {
         let those = self.reduces.iter().filter(|(_, reduce)| which(reduce)).map(|(seq, _)| *seq);
         for seq in those.collect::<Vec<_>>() {
-            self.give_up(seq, why, effects);
+            // Who still waits may try again, with nodes that live.
+            self.give_up(seq, NoReduce::new(why, true), effects);
         }
     }
 
-    fn give_up(&mut self, seq: u64, why: &str, effects: &mut Vec<Effect>) {
+    fn give_up(&mut self, seq: u64, no: NoReduce, effects: &mut Vec<Effect>) {
         let reduce = self.reduces.remove(&seq).expect("the caller has seen it");
         self.end_steps(&reduce, Some(self.me), effects);
-        let (asker, request, why) = (reduce.asker, reduce.request, why.to_string());
-        effects.push(Effect::Refuse { asker, request, why });
+        let (asker, request) = (reduce.asker, reduce.request);
+        effects.push(Effect::Refuse { asker, request, no });
     }
 
     /// COLL-5. What was made here is somebody's now, unless this node is `too`.

@@ -107,7 +107,8 @@ fn whatever_goes_wrong_ends_all_of_it_once() {
     let dead = Event::NodeGone { node: A };
     let gone = Event::ProcessGone { process: ASKER };
     let given_up = Event::GivenUp { asker: ASKER, request: 1 };
-    let failed = Event::Failed { from: B, made: made(1), why: "it differs".to_string() };
+    let failed =
+        Event::Failed { from: B, made: made(1), why: "it differs".to_string(), again: false };
     for (event, why) in
         [(dead, "died"), (gone, "gone"), (given_up, "nobody"), (failed.clone(), "it differs")]
     {
@@ -119,10 +120,9 @@ fn whatever_goes_wrong_ends_all_of_it_once() {
             panic!("{effects:?}")
         };
         assert_eq!(*here, made(0));
-        let Effect::Refuse { asker: ASKER, request: 1, why: told } = last else {
-            panic!("{last:?}")
-        };
-        assert!(told.contains(why), "{told}");
+        let Effect::Refuse { asker: ASKER, request: 1, no } = last else { panic!("{last:?}") };
+        assert!(no.why.contains(why), "{no:?}");
+        assert_eq!(no.again, event != failed);
         assert_eq!(bench.feed(event), [], "COLL-4");
         assert_eq!(bench.feed(failed.clone()), [], "COLL-5");
     }
@@ -134,7 +134,7 @@ fn what_others_say_of_folds_that_they_were_not_asked_for_is_nothing() {
     bench.folds(&[&[A], &[B]]);
     let why = String::new();
     for (from, object) in [(A, made(1)), (B, made(2)), (B, object(1))] {
-        let failed = Event::Failed { from, made: object, why: why.clone() };
+        let failed = Event::Failed { from, made: object, why: why.clone(), again: true };
         assert_eq!(bench.feed(failed), [], "{from:?} {object}");
     }
 }

@@ -152,6 +152,7 @@ pub enum Effect {
         to: NodeNumber,
         made: ObjectId,
         why: String,
+        again: bool,
     },
 
     // ---- to other nodes ----
@@ -230,6 +231,11 @@ pub enum Done {
     Stopped {
         ticket: u64,
         written: u64,
+        why: String,
+    },
+    /// As `Stopped`: what comes and the operands cannot be folded, from whatever node it comes.
+    Unfit {
+        ticket: u64,
         why: String,
     },
     Sent {

@@ -169,6 +169,7 @@ impl Transfer {
             Done::Stopped { ticket, written, why } => {
                 self.on_stopped(ticket, written, why, effects);
             }
+            Done::Unfit { ticket, why } => self.on_unfit(ticket, why, effects),
             Done::Sent { to, ticket } => self.on_sent(to, ticket),
             Done::SendFailed { to, ticket, moved, why } => {
                 self.on_send_failed(to, ticket, moved, why, effects);

@@ -39,6 +39,7 @@ pub(super) struct Folding {
     pub(super) operands: Vec<Location>,
     /// What they are folded into, if that is an object of this node.
     pub(super) source: Option<Location>,
+    pub(super) unfit: bool,
     /// Nobody needs it any more. The shell may have it whole before it hears so.
     pub(super) over: bool,
 }
@@ -57,8 +58,8 @@ impl Transfer {
             return; // it was asked for before
         }
         if self.folds() >= FOLDS_MAX {
-            let why = "too much is folded there at once".to_string();
-            return effects.push(Effect::NoFold { to: asker, made, why });
+            let (why, again) = ("too much is folded there at once".to_string(), false);
+            return effects.push(Effect::NoFold { to: asker, made, why, again });
         }
         let mut wanted = fold.operands.clone();
         if fold.from == self.me {
@@ -111,7 +112,7 @@ impl Transfer {
         for made in those.map(|(made, _)| *made).collect::<Vec<_>>() {
             let wanting = self.wanting.remove(&made).expect("it was just there");
             let why = format!("{object} cannot be read there: {why}");
-            self.no_fold(wanting.asker, made, why, effects);
+            self.no_fold(wanting.asker, made, (why, true), effects);
         }
     }
 
@@ -127,9 +128,9 @@ impl Transfer {
         let source = (from == self.me).then(|| operands.pop()).flatten();
         if let Some(source) = source.filter(|source| source.len != bytes) {
             let why = format!("{upstream} has {} bytes, and not {bytes}", source.len);
-            return self.no_fold(asker, made, why, effects);
+            return self.no_fold(asker, made, (why, false), effects);
         }
-        let folding = Folding { asker, op, upstream, operands, source, over: false };
+        let folding = Folding { asker, op, upstream, operands, source, unfit: false, over: false };
         let pull = Pull {
             bytes,
             turn,
@@ -147,11 +148,21 @@ impl Transfer {
         &mut self,
         to: NodeNumber,
         made: ObjectId,
-        why: String,
+        (why, again): (String, bool),
         effects: &mut Vec<Effect>,
     ) {
         self.end_relays(made, "it could not be made there", effects);
-        effects.push(Effect::NoFold { to, made, why });
+        effects.push(Effect::NoFold { to, made, why, again });
+    }
+
+    /// The shell has stopped: another try would not be better.
+    pub(super) fn on_unfit(&mut self, ticket: u64, why: String, effects: &mut Vec<Effect>) {
+        let object = self.tickets[&ticket];
+        let pull = self.pulls.get_mut(&object).expect("XFER-2: who has a ticket has a pull");
+        pull.fold.as_mut().expect("only what is folded is unfit").unfit = true;
+        // It may have been told to stop for another reason.
+        pull.why.clone_from(&why);
+        self.on_stopped(ticket, 0, why, effects);
     }
 
     /// All of it is written and sealed.

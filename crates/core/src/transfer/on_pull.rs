@@ -106,7 +106,9 @@ impl Transfer {
         let pull = self.pulls.remove(&object).expect("it asked");
         match pull.fold {
             Some(fold) if fold.over => {}
-            Some(fold) => self.no_fold(fold.asker, object, failure.text(), effects),
+            Some(fold) => {
+                self.no_fold(fold.asker, object, (failure.text(), false), effects);
+            }
             None => effects.push(Effect::PullDenied { object, failure }),
         }
         self.begin_next(effects);
@@ -164,7 +166,9 @@ impl Transfer {
     fn failed(&mut self, object: ObjectId, pull: Pull, effects: &mut Vec<Effect>) {
         match pull.fold {
             Some(fold) if fold.over => {}
-            Some(fold) => self.no_fold(fold.asker, object, pull.why, effects),
+            Some(fold) => {
+                self.no_fold(fold.asker, object, (pull.why, !fold.unfit), effects);
+            }
             None => effects.push(Effect::PullFailed { object, why: pull.why }),
         }
     }

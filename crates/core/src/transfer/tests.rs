@@ -828,7 +828,7 @@ mod folds {
     }
 
     fn no_fold(effects: &[Effect]) -> &str {
-        let [.., Effect::NoFold { to: HOME, made: it, why }] = effects else {
+        let [.., Effect::NoFold { to: HOME, made: it, why, .. }] = effects else {
             panic!("{effects:?}")
         };
         assert_eq!(*it, made(1));
@@ -929,6 +929,25 @@ mod folds {
         let effects = bench.feed(stopped(2, 10));
         assert_eq!(effects[0], Effect::Enough { to: OTHER, ticket: 2 });
         assert!(no_fold(&effects).contains("it is bad"));
+    }
+
+    #[test]
+    fn another_try_is_of_no_use_where_members_differ() {
+        let again = |effects: Vec<Effect>| match &effects[..] {
+            [.., Effect::NoFold { again, .. }] => *again,
+            other => panic!("{other:?}"),
+        };
+        let mut bench = Bench::folding();
+        assert!(again(bench.feed(stopped(2, 10))));
+        let mut bench = Bench::folding();
+        let why = "they differ".to_string();
+        assert!(!again(bench.feed(Event::Done(Done::Unfit { ticket: 2, why }))));
+        // It was told to stop meanwhile.
+        let mut bench = Bench::folding();
+        bench.over();
+        let why = "they differ".to_string();
+        let effects = bench.feed(Event::Done(Done::Unfit { ticket: 2, why }));
+        assert_eq!(effects, [Effect::ReturnRoom { offset: 0, len: 4096 }]);
     }
 
     #[test]

@@ -201,7 +201,7 @@ impl Hauler {
         from: Option<NodeNumber>,
         place: Place,
         written: u64,
-        fold: Option<Result<Folding, String>>,
+        fold: Option<Result<Folding, (bool, String)>>,
     ) {
         let Place { slot, offset, len } = place;
         let room = match offset.checked_sub(self.arena.capacity()) {
@@ -210,32 +210,34 @@ impl Hauler {
             Some(at) => self.file.room(at, len).map(Room::File).map_err(|it| it.to_string()),
         };
         let room = room.map_err(|error| format!("there is no place to write it to: {error}"));
-        let ready = room.and_then(|room| Ok((room, fold.transpose()?)));
-        match ready {
-            Ok((room, fold)) => {
+        let done = match (room, fold.transpose()) {
+            (Ok(room), Ok(fold)) => {
                 let (came, landed) = (written, written);
                 let receiving = Receiving { from, slot, len, written, came, landed, room, fold };
                 self.receiving.insert(ticket, receiving);
+                return;
             }
-            Err(why) => self.say(Done::Stopped { ticket, written, why }),
-        }
+            (Err(why), _) | (_, Err((true, why))) => Done::Stopped { ticket, written, why },
+            (_, Err((false, why))) => Done::Unfit { ticket, why },
+        };
+        self.say(done);
     }
 
-    /// HAUL-6.
+    /// HAUL-6. True if it may be otherwise at another try.
     fn folding(
         &mut self,
         op: FoldOp,
         operands: &[Location],
         source: Option<Location>,
         len: u64,
-    ) -> Result<Folding, String> {
-        let mut held = |location: Location| {
-            let pinned = self.pinned(location).map_err(|(_, why)| why)?;
-            Ok((pinned, location.len))
+    ) -> Result<Folding, (bool, String)> {
+        let mut held = |location: Location| match self.pinned(location) {
+            Ok(pinned) => Ok((pinned, location.len)),
+            Err((_, why)) => Err((true, why)),
         };
-        let operands = operands.iter().map(|it| held(*it)).collect::<Result<Vec<_>, String>>()?;
+        let operands = operands.iter().map(|it| held(*it)).collect::<Result<Vec<_>, _>>()?;
         let source = source.map(held).transpose()?;
-        Folding::new(op, operands, source, len)
+        Folding::new(op, operands, source, len).map_err(|why| (false, why))
     }
 
     fn stop_receiving(&mut self, ticket: u64, why: &str) {
@@ -266,11 +268,16 @@ impl Hauler {
         }
         receiving.came += len;
         if let Err(why) = receiving.finish() {
-            return self.stop_receiving(ticket, &why);
+            return self.is_unfit(ticket, why);
         }
         if receiving.written == all {
             self.seal(ticket);
         }
+    }
+
+    fn is_unfit(&mut self, ticket: u64, why: String) {
+        self.receiving.remove(&ticket);
+        self.say(Done::Unfit { ticket, why });
     }
 
     /// What is made here is made as far as somebody is to be sent it.
@@ -279,7 +286,7 @@ impl Hauler {
         let Some((ticket, receiving)) = found else { return };
         let ticket = *ticket;
         if let Err(why) = receiving.make(wanted) {
-            return self.stop_receiving(ticket, &why);
+            return self.is_unfit(ticket, why);
         }
         if receiving.written == receiving.len {
             self.seal(ticket);

@@ -7,6 +7,7 @@ use super::{
     ActorCreated, ActorFound, ActorSpec, ActorState, GroupState, Lineage, Obituary, Replay, Tell,
     Welcome,
 };
+use crate::fold::NoReduce;
 use crate::object::{Failure, Location, Value};
 use crate::why::Question;
 
@@ -142,10 +143,10 @@ pub enum ToClient {
         objects: Vec<ObjectId>,
     },
 
-    /// What was asked for is stored here, and you have a token of it. Err: it cannot be made so, and why.
+    /// What was asked for is stored here, and you have a token of it.
     Reduced {
         request: u64,
-        result: Result<ObjectId, String>,
+        result: Result<ObjectId, NoReduce>,
     },
 
     Function {

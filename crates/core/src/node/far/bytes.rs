@@ -33,7 +33,7 @@ impl Node {
                 self.pass_to_objects(objects::Event::Noticed { from, notice });
             }
             From::SealFold { made, location } => self.fold_is_whole(made, location),
-            From::NoFold { to, made, why } => self.no_fold(to, made, why),
+            From::NoFold { to, made, why, again } => self.no_fold(to, made, why, again),
             From::Want { object } => {
                 let need = objects::Need::Bytes;
                 let wanted = objects::Event::Wanted { from, objects: vec![object], need };

@@ -101,7 +101,7 @@ impl Node {
             Peer::Waits { ticket } => self.on_waits(from, ticket),
 
             Peer::Fold(fold) => self.on_fold_asked(from, fold),
-            Peer::NoFold { made, why } => self.on_no_fold(from, made, why),
+            Peer::NoFold { made, why, again } => self.on_no_fold(from, made, (why, again)),
             Peer::FoldOver { made } => self.on_fold_over(from, made),
 
             Peer::Demand { process, job, key, shape, wanted } => {

@@ -3,7 +3,7 @@
 use hoplo_base::{NodeNumber, ObjectId, ProcessId};
 use hoplo_wire::node::ToClient;
 use hoplo_wire::peer::Peer;
-use hoplo_wire::{Fold, FoldOp, Location};
+use hoplo_wire::{Fold, FoldOp, Location, NoReduce};
 
 use super::Node;
 use crate::collective::{self, Member};
@@ -18,11 +18,15 @@ impl Node {
         op: FoldOp,
         members: &[ObjectId],
     ) {
-        let Some(members) = self.where_members_lie(members) else {
-            let why = "a member is in no store".to_string();
-            return self.send(asker, ToClient::Reduced { request, result: Err(why) });
-        };
-        self.pass_to_collective(collective::Event::Asked { asker, request, op, members });
+        match self.where_members_lie(members) {
+            Ok(members) => {
+                self.pass_to_collective(collective::Event::Asked { asker, request, op, members });
+            }
+            Err(lost) => {
+                let no = NoReduce { lost, ..NoReduce::new("a member is in no store", true) };
+                self.send(asker, ToClient::Reduced { request, result: Err(no) });
+            }
+        }
     }
 
     pub(in crate::node) fn reduce_over(&mut self, asker: ProcessId, request: u64) {
@@ -37,13 +41,18 @@ impl Node {
         self.pass_to_collective(collective::Event::NodeGone { node });
     }
 
-    fn where_members_lie(&self, members: &[ObjectId]) -> Option<Vec<Member>> {
-        let found = members.iter().map(|object| {
-            let (bytes, mut nodes) = self.objects.whereabouts(*object)?;
+    /// Or those that no node has.
+    fn where_members_lie(&self, members: &[ObjectId]) -> Result<Vec<Member>, Vec<ObjectId>> {
+        let (mut found, mut lost) = (Vec::with_capacity(members.len()), Vec::new());
+        for object in members {
+            let (bytes, mut nodes) = self.objects.whereabouts(*object).unwrap_or_default();
             nodes.retain(|node| *node == self.me() || self.is_other_node(*node));
-            Some(Member { object: *object, bytes, nodes })
-        });
-        found.collect()
+            match nodes.is_empty() {
+                true => lost.push(*object),
+                false => found.push(Member { object: *object, bytes, nodes }),
+            }
+        }
+        if lost.is_empty() { Ok(found) } else { Err(lost) }
     }
 
     fn pass_to_collective(&mut self, event: collective::Event) {
@@ -63,10 +72,10 @@ impl Node {
             From::Answer { asker, request, made } => {
                 self.send(asker, ToClient::Reduced { request, result: Ok(made) });
             }
-            From::Refuse { asker, request, why } => {
+            From::Refuse { asker, request, no } => {
                 // It may be gone.
                 if self.processes.get(&asker).is_some_and(|it| it.stage.has_connection()) {
-                    self.send(asker, ToClient::Reduced { request, result: Err(why) });
+                    self.send(asker, ToClient::Reduced { request, result: Err(no) });
                 }
             }
         }
@@ -81,15 +90,20 @@ impl Node {
         self.pass_to_transfer(transfer::Event::FoldOver { asker, made });
     }
 
-    pub(super) fn on_no_fold(&mut self, from: NodeNumber, made: ObjectId, why: String) {
-        self.pass_to_collective(collective::Event::Failed { from, made, why });
+    pub(super) fn on_no_fold(
+        &mut self,
+        from: NodeNumber,
+        made: ObjectId,
+        (why, again): (String, bool),
+    ) {
+        self.pass_to_collective(collective::Event::Failed { from, made, why, again });
     }
 
     /// Of the transfers: it cannot be made here.
-    pub(super) fn no_fold(&mut self, to: NodeNumber, made: ObjectId, why: String) {
+    pub(super) fn no_fold(&mut self, to: NodeNumber, made: ObjectId, why: String, again: bool) {
         match to == self.me() {
-            true => self.on_no_fold(to, made, why),
-            false => self.send_peer(to, Peer::NoFold { made, why }),
+            true => self.on_no_fold(to, made, (why, again)),
+            false => self.send_peer(to, Peer::NoFold { made, why, again }),
         }
     }
 

@@ -550,7 +550,7 @@ mod folds {
 
     fn why(store: &Store) -> String {
         match &store.haul.done()[..] {
-            [Done::Stopped { ticket: 9, why, .. }] => why.clone(),
+            [Done::Stopped { ticket: 9, why, .. } | Done::Unfit { ticket: 9, why }] => why.clone(),
             other => panic!("{other:?}"),
         }
     }

@@ -2,7 +2,7 @@
 
 use hoplo_base::limits::SLOTS_GRANT;
 use hoplo_wire::peer::Peer;
-use hoplo_wire::{FoldOp, Location, Value};
+use hoplo_wire::{FoldOp, Location, NoReduce, Value};
 
 use super::*;
 use crate::transfer::{Done, Order};
@@ -229,7 +229,7 @@ fn who_asks_for_bytes_that_are_not_here_is_told_so() {
 
 impl Nodes {
     /// Of a reduce that a process of node 0 asked for.
-    fn reduced(&mut self, whom: ProcessId) -> Option<Result<ObjectId, String>> {
+    fn reduced(&mut self, whom: ProcessId) -> Option<Result<ObjectId, NoReduce>> {
         self.shells[0].told(whom, |message| match message {
             ToClient::Reduced { request: 5, result } => Some(result.clone()),
             _ => None,
@@ -284,7 +284,8 @@ fn a_reduce_whose_node_dies_is_answered_and_its_room_comes_back() {
     let Some(Order::Fold { ticket, .. }) = nodes.order(0) else { panic!("it is folded") };
     nodes.dies(1);
     let answer = nodes.reduced(driver).expect("it cannot go on");
-    assert!(answer.expect_err("its node is dead").contains("died"));
+    let no = answer.expect_err("its node is dead");
+    assert!(no.why.contains("died") && no.again, "{no:?}");
     let granted = nodes.shells[0].node.objects.totals().granted_bytes;
     nodes.hauled(0, Done::Stopped { ticket, written: 10, why: "it was told to stop".to_string() });
     assert!(nodes.shells[0].node.objects.totals().granted_bytes < granted);
@@ -304,7 +305,8 @@ fn a_reduce_that_is_given_up_is_answered_once() {
 fn what_is_in_no_store_is_not_folded_on_its_way() {
     let (mut nodes, driver, _, _) = Nodes::leased();
     let members = vec![TaskId { owner: driver, seq: 9 }.object(0)];
+    let lost = members.clone();
     nodes.says(0, driver, ToNode::Reduce { request: 5, op: FoldOp::Max, members });
-    let why = nodes.reduced(driver).expect("it is answered").expect_err("it is nowhere");
-    assert_eq!(why, "a member is in no store");
+    let no = nodes.reduced(driver).expect("it is answered").expect_err("it is nowhere");
+    assert_eq!(no, NoReduce { lost, ..NoReduce::new("a member is in no store", true) });
 }
