@@ -53,9 +53,9 @@ pub(super) struct Whole {
 
 impl Transfer {
     pub(super) fn on_fold(&mut self, asker: NodeNumber, fold: Fold, effects: &mut Vec<Effect>) {
-        let made = fold.made;
-        if self.is_folded(made) {
-            return; // it was asked for before
+        let (made, owner) = (fold.made, fold.made.task.owner);
+        if (owner.node(), owner.count(), owner.slot()) != (asker, 0, 0) || self.is_folded(made) {
+            return; // it is no name that its asker gives, or was asked for before
         }
         if self.folds() >= FOLDS_MAX {
             let (why, again) = ("too much is folded there at once".to_string(), false);

@@ -866,10 +866,11 @@ mod folds {
     #[test]
     fn the_last_fold_becomes_an_object_of_who_asked_for_it() {
         let mut bench = Bench::new();
-        let it = Fold { made: made(0), ..fold(&[]) };
+        let mine = TaskId { owner: ProcessId::new(ME, 0, 0), seq: 4 }.object(0);
+        let it = Fold { made: mine, ..fold(&[]) };
         bench.feed(Event::FoldAsked { asker: ME, fold: Box::new(it) });
         bench.feed(granted(1, 0, 4096, &[7]));
-        let seal = Effect::SealFold { made: made(0), location: WHOLE };
+        let seal = Effect::SealFold { made: mine, location: WHOLE };
         assert_eq!(bench.is_received(), [seal]);
     }
 
@@ -1002,6 +1003,17 @@ mod folds {
         bench.is_received();
         assert_eq!(bench.feed(Event::FoldOver { asker: OTHER, made: made(1) }), []);
         assert_eq!(bench.0.folds(), 1);
+    }
+
+    #[test]
+    fn nobody_has_folded_what_is_named_by_another_node() {
+        let mut bench = Bench::new();
+        for it in [made(1), object(1)] {
+            let it = Fold { made: it, ..fold(&[]) };
+            let effects = bench.feed(Event::FoldAsked { asker: OTHER, fold: Box::new(it) });
+            assert_eq!(effects, []);
+        }
+        assert_eq!(bench.0.folds(), 0);
     }
 
     #[test]
