@@ -326,6 +326,14 @@ def test_a_reduce_is_listed_and_timed_by_its_name():
     assert "hoplo.reduce" in [event["name"] for event in hoplo.timeline()]
 
 
+def test_why_a_reduce_waits_is_told(gate):
+    slow = after.remote(gate, np.ones(1))
+    total = hoplo.reduce([slow])
+    eventually(lambda: "after" in hoplo._core.query("why", total.hex()))
+    gate.open()
+    assert hoplo.get(total) == 1
+
+
 def test_the_result_is_made_where_it_is_asked_for():
     [node] = [node["NodeID"] for node in hoplo.nodes() if node["Resources"].get("CPU")]
     refs = [hoplo.put(np.ones(LARGE)) for _ in range(2)]

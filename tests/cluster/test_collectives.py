@@ -39,6 +39,13 @@ def filled(number: float, dtype: str = "f8", elements: int = ELEMENTS) -> Any:
 
 
 @hoplo.remote
+def filled_in_the_store(number: float) -> Any:
+    array = hoplo.empty(ELEMENTS)
+    array[:] = number
+    return array
+
+
+@hoplo.remote
 def failing() -> None:
     raise LookupError("broken")
 
@@ -98,6 +105,17 @@ def test_what_is_no_number_stays_none(far: Far) -> None:
     got = hoplo.get(hoplo.reduce(refs, "max"))
     assert np.isnan(got[7])
     assert np.isnan(got).sum() == 1
+
+
+def test_it_does_not_matter_how_members_came_into_their_stores(far: Far) -> None:
+    refs = [hoplo.put(np.full(ELEMENTS, 1.0))]
+    refs += [on(far, 1, filled_in_the_store).remote(2.0)]
+    refs += [on(far, node, made).remote(np.full(ELEMENTS, 4.0)) for node in (2, 3)]
+    hoplo.wait(refs, num_returns=4, fetch_local=False)
+    for taken, want in ((refs, 11), (refs[1:], 10), (refs[::-1], 11)):
+        total = _core.fold_members("sum", taken)
+        assert isinstance(total, hoplo.ObjectRef), total
+        assert (hoplo.get(total) == want).all()
 
 
 def test_parameters_of_a_model_keep_their_structure(far: Far) -> None:
