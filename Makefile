@@ -13,6 +13,7 @@
 #   make bench-control  the control store beside its paper's figures (RUNS too)
 #   make bench-cluster  several nodes in network namespaces (root), beside Ray and bare connections
 #   make bench-faults   nodes that die while work goes on, beside Ray (root)
+#   make bench-collectives  reduce, broadcast, gather on shaped links, beside one connection (root)
 #   make bench-scale    1 to 10,000 nodes, simulated with costs measured here (root)
 #   make demo-cluster   a head and three nodes: trains, sorts, moves a gigabyte; shows who runs what
 #   make format  rewrite the sources the way `make test` wants them
@@ -48,7 +49,7 @@ WHEEL_SOURCES := $(RUST_SOURCES) $(PYTHON_SOURCES) setup.py pyproject.toml LICEN
 LINTED := python examples alias setup.py $(wildcard bench docs tests)
 
 .PHONY: build demo demo-cluster test dev format clean check-tools bench bench-rivals bench-control \
-        bench-cluster bench-faults bench-scale \
+        bench-cluster bench-faults bench-collectives bench-scale \
         test-format test-lint test-types test-rust test-machines test-loom test-sim \
         test-instructions test-python test-soak test-cluster soak soak-rust soak-sim soak-programs soak-cluster record-instructions
 
@@ -238,6 +239,10 @@ bench-faults: build bench-rivals
 	@rm -f $(BENCH)/lib/python3*/site-packages/hoplo-dev.pth $(BENCH)/bin/hoplo
 	@$(BENCH_PIP) install --no-deps dist/hoplo-*.whl
 	@$(BENCH)/bin/python bench/run_all.py --faults --runs $(RUNS) $(BENCH_FLAGS)
+
+# Collectives on links that are shaped, in network namespaces: as root. BENCH_FLAGS="--nodes 4 --megabytes 8" asks less.
+bench-collectives: build $(VENV)/.dev
+	@$(VENV_PYTHON) bench/collectives.py $(BENCH_FLAGS)
 
 # 1 to 10,000 nodes, simulated with costs that are measured on real nodes in network namespaces: as root. A few minutes.
 bench-scale: build $(VENV)/.dev
