@@ -4,12 +4,14 @@ mod questions;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hoplo_base::{ActorId, FunctionId, ProcessId};
+use hoplo_base::{ActorId, FunctionId, ObjectId, ProcessId};
 use hoplo_core::session::{CreateActor, Effect, SessionMachine};
 use hoplo_wire::node::{ActorCreated, KvOperation, ToClient, ToNode};
+use hoplo_wire::{FoldOp, Value};
 
 use crate::cluster::Cluster;
 use crate::fiber::{Fiber, Flow, Wait};
+use crate::haul::sum;
 use crate::workload::KvStep;
 
 pub use questions::{Asked, Questions};
@@ -86,6 +88,7 @@ impl Cluster {
             | ToClient::ActorFound { request, .. }
             | ToClient::GroupCreated { request, .. }
             | ToClient::GroupState { request, .. }
+            | ToClient::Reduced { request, .. }
             | ToClient::KvAnswer { request, .. } => {
                 self.client(id).asks.answers.insert(request, message);
             }
@@ -167,6 +170,48 @@ impl Cluster {
                 Flow::Next
             }
             Ok(other) => panic!("{id} looks for an actor, not {other:?}"),
+        }
+    }
+
+    // ---- reduces ----
+
+    /// What it is told to be the result is read, and is that of its members: each counts once (COLL-1).
+    pub fn reduces(&mut self, id: ProcessId, fiber: &mut Fiber, pick: u64) -> Flow {
+        if fiber.request.is_none() {
+            let session = &self.client(id).session;
+            let is_stored =
+                |object: &ObjectId| matches!(session.value(*object), Some(Value::Stored(_)));
+            let stored: Vec<ObjectId> = fiber.refs().iter().copied().filter(is_stored).collect();
+            let many = 2 + pick as usize % 3;
+            if stored.len() < many {
+                return Flow::Next;
+            }
+            let members: Vec<ObjectId> = stored[stored.len() - many..].to_vec();
+            fiber.reducing.clone_from(&members);
+            self.note(|| format!("{id} reduces {members:?}"));
+            let op = FoldOp::Sum;
+            return self.ask(id, fiber, |request| ToNode::Reduce { request, op, members });
+        }
+        match self.answer(id, fiber) {
+            Err(flow) => flow,
+            Ok(ToClient::Reduced { result: Ok(made), .. }) => {
+                self.count("reduces");
+                let members = std::mem::take(&mut fiber.reducing);
+                self.books.put(made, sum(members));
+                self.client(id).session.given(made);
+                self.watch(id, made);
+                Flow::Next
+            }
+            Ok(ToClient::Reduced { result: Err(no), .. }) => {
+                self.note(|| format!("{id} hears that it cannot be reduced so: {no:?}"));
+                self.count(if no.again {
+                    "reduces that were in vain"
+                } else {
+                    "reduces of one node"
+                });
+                Flow::Next
+            }
+            Ok(other) => panic!("{id} asks for a sum, not {other:?}"),
         }
     }
 

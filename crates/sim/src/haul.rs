@@ -4,14 +4,15 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use hoplo_base::NodeNumber;
 use hoplo_base::limits::BULK_CHUNK_BYTES;
+use hoplo_base::{NodeNumber, ObjectId};
 use hoplo_core::objects::haul;
 use hoplo_core::transfer::{Done, Order, Place};
 use hoplo_wire::Location;
 
 use crate::carrier::Told;
 use crate::cluster::Cluster;
+use crate::memory::{decode_content, encode_content};
 
 #[derive(Debug, Default)]
 pub struct Hauler {
@@ -29,6 +30,8 @@ struct Receiving {
     from: NodeNumber,
     place: Place,
     written: u64,
+    /// Pinned, and folded into what comes.
+    operands: Vec<Location>,
 }
 
 #[derive(Debug)]
@@ -89,6 +92,17 @@ impl Hauler {
     }
 }
 
+/// Stands for what objects give together: each counts as often as it is folded in.
+pub fn sum(objects: impl IntoIterator<Item = ObjectId>) -> ObjectId {
+    let mut total = [0u8; 20];
+    for object in objects {
+        for (byte, more) in total.iter_mut().zip(object.to_bytes()) {
+            *byte = byte.wrapping_add(more);
+        }
+    }
+    ObjectId::from_bytes(total)
+}
+
 impl Cluster {
     pub fn orders(&mut self, order: Order) {
         if matches!(order, Order::Send { .. }) && self.rng.one_in(3) {
@@ -104,10 +118,25 @@ impl Cluster {
             let hauler = &mut self.here.carrier.hauler;
             match order {
                 Order::Receive { ticket, from, place, written } => {
-                    hauler.receiving.insert(ticket, Receiving { from, place, written });
+                    let operands = Vec::new();
+                    let receiving = Receiving { from, place, written, operands };
+                    hauler.receiving.insert(ticket, receiving);
                 }
-                Order::Fold { .. } | Order::FoldHere { .. } => {
-                    unreachable!("no program of the simulation reduces");
+                Order::Fold { ticket, from, place, written, op: _, operands } => {
+                    if self.pins_all(ticket, &operands) {
+                        let receiving = Receiving { from, place, written, operands };
+                        self.here.carrier.hauler.receiving.insert(ticket, receiving);
+                    }
+                }
+                Order::FoldHere { ticket, place, op: _, source, mut operands } => {
+                    // All of it at once.
+                    operands.push(source);
+                    if self.pins_all(ticket, &operands) {
+                        let content = self.folded(None, &operands);
+                        self.here.carrier.hauler.contents.insert(place.slot, content);
+                        self.unpins_all(&operands);
+                        self.seals(ticket, place);
+                    }
                 }
                 Order::StopReceive { ticket } => {
                     self.stops_receiving(ticket, "it was told to stop")
@@ -164,6 +193,33 @@ impl Cluster {
         }
     }
 
+    /// Operands of a fold: else it stops.
+    fn pins_all(&mut self, ticket: u64, operands: &[Location]) -> bool {
+        let by = haul(self.here.number);
+        let pinned = operands.iter().take_while(|it| self.here.memory.pin(**it, by)).count();
+        if pinned < operands.len() {
+            self.unpins_all(&operands[..pinned]);
+            self.count("operands that moved before they were folded");
+            let why = "an operand moved".to_string();
+            self.hauled(Done::Stopped { ticket, written: 0, why });
+        }
+        pinned == operands.len()
+    }
+
+    fn unpins_all(&mut self, operands: &[Location]) {
+        let by = haul(self.here.number);
+        operands.iter().for_each(|operand| self.here.memory.unpin(*operand, by));
+    }
+
+    /// What these give together, with what comes.
+    fn folded(&self, comes: Option<&[u8]>, operands: &[Location]) -> Vec<u8> {
+        let twice = operands.first().filter(|_| self.sabotage_folds_twice());
+        let operands = operands.iter().chain(twice);
+        let contents = operands.map(|operand| self.here.memory.content(*operand));
+        let objects = contents.chain(comes).map(|content| decode_content(content).0);
+        encode_content(sum(objects), &[], 0)
+    }
+
     fn unpins(&mut self, sending: Option<Sending>) {
         if let Some(location) = sending.and_then(|sending| sending.pinned) {
             self.here.memory.unpin(location, haul(self.here.number));
@@ -181,6 +237,7 @@ impl Cluster {
         if let Some(receiving) = self.here.carrier.hauler.receiving.remove(&ticket) {
             self.count("pulls that stopped");
             let (written, why) = (receiving.written, why.to_string());
+            self.unpins_all(&receiving.operands);
             self.hauled(Done::Stopped { ticket, written, why });
         }
     }
@@ -233,9 +290,14 @@ impl Cluster {
             return self.stops_receiving(ticket, "a piece is missing");
         }
         receiving.written += len;
-        let place = receiving.place;
-        hauler.contents.insert(place.slot, chunk[24..].to_vec());
-        if receiving.written == place.len {
+        let (place, operands) = (receiving.place, receiving.operands.clone());
+        let is_whole = receiving.written == place.len;
+        let content = match operands.is_empty() {
+            true => chunk[24..].to_vec(),
+            false => self.folded(Some(&chunk[24..]), &operands),
+        };
+        self.here.carrier.hauler.contents.insert(place.slot, content);
+        if is_whole {
             self.seals(ticket, place);
         }
     }
@@ -244,9 +306,13 @@ impl Cluster {
     fn seals(&mut self, ticket: u64, place: Place) {
         let Place { slot, offset, len } = place;
         let hauler = &mut self.here.carrier.hauler;
-        hauler.receiving.remove(&ticket);
+        let receiving = hauler.receiving.remove(&ticket);
         let content = hauler.contents.remove(&slot).expect("it came");
         let relays = hauler.take_relays(slot);
+        if let Some(receiving) = receiving.filter(|it| !it.operands.is_empty()) {
+            self.count("objects that were folded");
+            self.unpins_all(&receiving.operands);
+        }
         let generation = self.here.memory.seal(slot, offset, content);
         for (to, Sending { ticket, next, .. }) in relays {
             self.sends(to, ticket, Location { slot, generation, offset, len }, next);

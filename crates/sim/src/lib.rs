@@ -15,7 +15,7 @@
 //! and the calls between nodes are the real machines (`hoplo_core::link`, `hoplo_core::carry`); decider and carrier are two threads, so
 //! each takes at steps of its own what the other left (`carrier`, `far`). Connections are a model, late, cut in one direction or both, and
 //! broken (`wires`), and so are the haul (`haul`) and the head's node table with its verdicts (`table`); who gets the next piece of an object
-//! decides the real `hoplo_core::transfer::Uplink`. The first node is the head; its composite has the global scheduler and the names. The
+//! decides the real `hoplo_core::transfer::Uplink`. Programs reduce objects of theirs, and the sum that is read has each member once. The first node is the head; its composite has the global scheduler and the names. The
 //! others join at random times, also while programs run, and programs begin at once, whoever their node has heard of. A node that is killed takes along what ran there and what was at home there; the others go on, and
 //! nothing of it stays with them. Programs make placement groups (`groups`), and ask for labels that some nodes have.
 //!

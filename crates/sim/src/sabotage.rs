@@ -65,6 +65,8 @@ pub enum Sabotage {
     UnstartedAreForgotten,
     /// A piece of an object is lost at times.
     PiecesAreLost,
+    /// A member of a reduce is folded in twice.
+    MembersAreFoldedTwice,
     /// An owner runs no task again whose result was lost.
     LossesAreFinal,
     /// A reply of an actor with checkpoints leaves before its home has logged the call.
@@ -140,7 +142,7 @@ impl Sabotage {
                 plan.kills = plan.kills.clamp(2, 4);
                 plan.node_dies_at = None;
             }
-            Self::PiecesAreLost => plan.node_dies_at = None,
+            Self::PiecesAreLost | Self::MembersAreFoldedTwice => plan.node_dies_at = None,
             Self::LossesAreFinal | Self::EstatesAreUntold => {
                 plan.nodes = plan.nodes.max(3);
                 plan.node_dies_at = plan.node_dies_at.or(Some(Instant(20_000_000)));
@@ -190,6 +192,11 @@ impl Cluster {
             }
             (_, word) => Some(word),
         }
+    }
+
+    /// True: what a node folds in counts twice.
+    pub fn sabotage_folds_twice(&self) -> bool {
+        self.sabotage == Some(Sabotage::MembersAreFoldedTwice)
     }
 
     /// True: a piece of an object does not arrive.

@@ -46,6 +46,8 @@ pub enum Op {
     WaitAny(Duration),
     Watch(u64),
     Drop(u64),
+    /// Of up to so many of its refs what they give together, folded on its way here.
+    Reduce(u64),
     Cancel {
         pick: u64,
         force: bool,
@@ -151,7 +153,7 @@ fn op(rng: &mut Rng, role: Role, depth: u8, plan: &Plan) -> Op {
     let waits = matches!(role, Role::Driver | Role::Task | Role::Stream);
     let submits = depth < DEPTH_MAX;
     loop {
-        return match rng.below(34) {
+        return match rng.below(35) {
             0..=2 => {
                 let most = if rng.one_in(8) { 60 } else { 4 };
                 Op::Work(rng.delay(Duration::from_millis(most)))
@@ -193,6 +195,7 @@ fn op(rng: &mut Rng, role: Role, depth: u8, plan: &Plan) -> Op {
             31 if waits => Op::Find(name(rng).name),
             32 if waits => Op::Group(Box::new(group(rng, plan))),
             33 if rng.one_in(4) => Op::RemoveGroup(pick),
+            34 if waits => Op::Reduce(pick),
             _ => continue,
         };
     }

@@ -66,6 +66,11 @@ fn what_heirs_are_not_told_is_missed() {
 }
 
 #[test]
+fn a_member_that_is_folded_twice_is_found() {
+    shows(Sabotage::MembersAreFoldedTwice, 100, &["was read and"]);
+}
+
+#[test]
 fn pieces_of_objects_that_are_lost_are_missed() {
     shows(Sabotage::PiecesAreLost, 100, &["does not heal", " calls:", "is unreadable"]);
 }

@@ -59,6 +59,8 @@ pub struct Fiber {
     reply: Option<Reply>,
     /// A question to the daemon that its present step waits for.
     pub request: Option<u64>,
+    /// What it asked to be folded.
+    pub reducing: Vec<ObjectId>,
     /// A named actor that is not known to be its own.
     pub creates: Option<ActorId>,
     /// Of an actor with checkpoints: the call's frame and what it names, until the call is logged.
@@ -158,6 +160,7 @@ impl Fiber {
             items: 0,
             reply: None,
             request: None,
+            reducing: Vec::new(),
             creates: None,
             to_log: None,
             logged: false,
@@ -214,6 +217,10 @@ impl Fiber {
                 self.refs.push(object);
             }
         }
+    }
+
+    pub fn refs(&self) -> &[ObjectId] {
+        &self.refs
     }
 
     fn pick(&self, pick: u64) -> Option<ObjectId> {

@@ -64,6 +64,7 @@ impl Cluster {
                     self.drop_refs(id, [object]);
                 }
             }
+            Op::Reduce(pick) => return self.reduces(id, fiber, *pick),
             Op::Cancel { pick, force, recursive } => {
                 if let Some(object) = fiber.pick(*pick) {
                     self.drain(id);
