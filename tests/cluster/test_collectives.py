@@ -50,6 +50,18 @@ def failing() -> None:
     raise LookupError("broken")
 
 
+def refused(refs: list[Any]) -> str:
+    """Why nodes never fold these. One behind that which found it out may be heard first, and says
+    that another try may help."""
+    for _ in range(20):
+        made = _core.fold_members("sum", refs)
+        assert isinstance(made, tuple), made
+        why, again, _ = made
+        if not again:
+            return why
+    raise AssertionError(f"each time another try was to help: {why}")
+
+
 def on(far: Far, node: int, function: Any) -> Any:
     return function.options(scheduling_strategy=far.on(node))
 
@@ -169,9 +181,7 @@ def test_members_that_differ_are_told_with_both(far: Far) -> None:
     one = on(far, 1, made).remote(np.zeros((ELEMENTS, 2)))
     other = on(far, 2, made).remote(np.zeros((2, ELEMENTS)))
     hoplo.wait([one, other], num_returns=2, fetch_local=False)
-    why, again, _ = _core.fold_members("sum", [one, other])
-    assert "differ in structure" in why
-    assert not again
+    assert "differ in structure" in refused([one, other])
     with pytest.raises(ValueError, match=rf"\(2, {ELEMENTS}\), and member 0 .*\({ELEMENTS}, 2\)"):
         hoplo.get(hoplo.reduce([one, other], deterministic=True))
     with pytest.raises(ValueError, match="need equal dtypes and shapes"):
@@ -186,8 +196,7 @@ def test_a_value_that_nodes_cannot_look_into_is_told(far: Far) -> None:
     for value in values:
         refs = [on(far, node, made).remote(value) for node in (1, 2)]
         hoplo.wait(refs, num_returns=2, fetch_local=False)
-        _, again, _ = _core.fold_members("sum", refs)
-        assert not again
+        assert refused(refs)
     half = [on(far, node, made).remote(np.ones(ELEMENTS, "f2")) for node in (1, 2)]
     assert (hoplo.get(hoplo.reduce(half)) == 2).all()
     text = [on(far, node, made).remote([np.zeros(ELEMENTS), "text"]) for node in (1, 2)]
@@ -198,12 +207,10 @@ def test_a_value_that_nodes_cannot_look_into_is_told(far: Far) -> None:
 def test_what_lies_in_no_store_or_only_here_is_for_tasks(far: Far) -> None:
     small = members(far, [1, 2], elements=3)
     assert _core.fold_members("sum", small)[0] == "a member is in no store"
-    why, again, _ = _core.fold_members("sum", members(far, [0, 0]))
+    why = refused(members(far, [0, 0]))
     assert why == "all members are at this node, or one is at none"
-    assert not again
     mixed = [*members(far, [1]), *members(far, [2], elements=ELEMENTS + 1)]
-    why, _, _ = _core.fold_members("sum", mixed)
-    assert "differ in structure" in why
+    assert "differ in structure" in refused(mixed)
 
 
 def test_what_a_member_raised_is_raised_by_the_reduce(far: Far) -> None:
