@@ -568,6 +568,36 @@ pub const HISTORY_OF_JOB_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// and of all jobs together.
 pub const HISTORY_BYTES_MAX: usize = 16 * 1024 * 1024;
 
+/// A daemon writes to the control store what has run, for the time when it is dead: at most so often. With many nodes, less often,
+pub const HISTORY_WRITTEN_EVERY: Duration = Duration::from_secs(1);
+
+/// so that all nodes together do not write more than so many of them do in that time,
+pub const HISTORY_WRITERS_MAX: usize = 32;
+
+/// and later if the store refused it.
+pub const HISTORY_AGAIN_AFTER: Duration = Duration::from_secs(10);
+
+/// So much at a time: about 4,000 runs,
+pub const HISTORY_WRITTEN_BYTES_MAX: usize = 256 * 1024;
+
+/// in rows of about this size. The last one of a job is written again until it is full.
+pub const HISTORY_ROW_BYTES: usize = 16 * 1024;
+
+/// What a node has in the store: about 15,000 runs,
+pub const HISTORY_OF_NODE_BYTES_MAX: usize = 1024 * 1024;
+
+/// in so many rows,
+pub const HISTORY_OF_NODE_ROWS_MAX: usize = 1024;
+
+/// and less where there are many nodes: those that live have so much together, but each has a row.
+pub const HISTORY_LIVING_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Dead nodes whose rows are kept: those that died last.
+pub const HISTORY_NODES_DEAD_MAX: usize = 64;
+
+/// What one answer has of dead nodes.
+pub const HISTORY_READ_BYTES_MAX: usize = 32 * 1024 * 1024;
+
 /// Unfinished tasks of each process that a listing has. It says how many more there are.
 pub const TASKS_LISTED_MAX: usize = 10_000;
 
@@ -1210,6 +1240,9 @@ const _: () = assert!(LOGS_ANSWER_BYTES as usize * 6 < FAR_ANSWER_BYTES_MAX);
 const _: () = assert!(QUERIES_BYTES_MAX <= NODE_MESSAGE_BYTES_MAX / 2);
 const _: () = assert!(QUERIES_OF_ONE_MAX * 8 <= QUERIES_OPEN_MAX);
 const _: () = assert!(QUERIES_OF_NODE_MAX * 2 <= QUERIES_OPEN_MAX);
+const _: () = assert!(HISTORY_ROW_BYTES * 2 <= CONTROL_PAGE_BYTES);
+const _: () = assert!(HISTORY_ROW_BYTES <= HISTORY_WRITTEN_BYTES_MAX);
+const _: () = assert!(HISTORY_READ_BYTES_MAX <= QUERIES_BYTES_MAX / 4);
 const _: () = assert!(FAR_ANSWER_PART_BYTES * 2 <= LINK_TALK_WINDOW_BYTES / 4);
 const _: () = assert!(CONTROL_CLIENT_FRAME_BYTES_MAX <= CONTROL_FRAME_BYTES_MAX);
 const _: () = assert!(CONTROL_CLIENT_FRAME_BYTES_MAX * 4 <= NET_UNFINISHED_BYTES_MAX);

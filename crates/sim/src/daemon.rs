@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use hoplo_base::{Instant, JobId, ProcessId, ResourceSet, TaskId};
 use hoplo_core::control::{CasError, ControlStore, NodeEntry, Row};
-use hoplo_core::node::{Answer, Config, Effect, Event, KEYS_MAX, Node, Question, Report, Rows};
+use hoplo_core::node::{
+    Answer, Config, Effect, Event, KEYS_MAX, Node, Question, Report, Rows, RowsPage,
+};
 use hoplo_core::objects;
 use hoplo_wire::PROTOCOL_VERSION;
 use hoplo_wire::control::{Refusal, Table};
@@ -324,7 +326,11 @@ impl Cluster {
     fn asked(&mut self, ask: u64, question: Question) {
         let store = &mut self.control;
         let value = |row: Option<Row>| row.map(|row| row.value);
-        let writes = !matches!(question, Question::Get { .. } | Question::List { .. });
+        let reads = matches!(
+            question,
+            Question::Get { .. } | Question::List { .. } | Question::Scan { .. }
+        );
+        let writes = !reads;
         let refuses = writes && self.now < self.plan.faults_until && self.plan.control_refuses;
         let refused = refuses && self.rng.one_in(3);
         let refusal = || Refusal::Disk("no space left on device".to_string());
@@ -348,6 +354,12 @@ impl Cluster {
             Question::List { table, prefix } => {
                 let page = store.scan(table, &prefix, None, KEYS_MAX);
                 Answer::Keys(Ok(page.rows.into_iter().map(|(key, _)| key).collect()))
+            }
+            // Few rows, so that there are several pages.
+            Question::Scan { table, prefix, from } => {
+                let page = store.scan(table, &prefix, from.as_deref(), 2);
+                let rows = page.rows.into_iter().map(|(key, row)| (key, row.value)).collect();
+                Answer::Page(Ok(RowsPage { rows, next: page.next }))
             }
         };
         if refused {

@@ -24,11 +24,13 @@ pub enum Table {
     Token,
     /// One row: who is the head, where several machines may be.
     Head,
+    /// Runs that have ended, as the node of their caller remembers them.
+    History,
 }
 
 impl Table {
     /// In the order of keys; a table's place here is its number on disk.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Node,
         Self::Job,
         Self::Function,
@@ -40,6 +42,7 @@ impl Table {
         Self::Event,
         Self::Token,
         Self::Head,
+        Self::History,
     ];
 }
 

@@ -123,7 +123,11 @@ pub(super) fn may_write(shown: Option<&Name>, request: &Request) -> Result<(), S
             Table::Node if !is_row_of(key, shown) => {
                 return Err(format!("{shown} may write no other node's row"));
             }
+            Table::History if !is_history_of(key, shown) => {
+                return Err(format!("{shown} may write no other node's history"));
+            }
             Table::Node
+            | Table::History
             | Table::Job
             | Table::Function
             | Table::Object
@@ -141,6 +145,13 @@ pub(super) fn may_write(shown: Option<&Name>, request: &Request) -> Result<(), S
 fn is_row_of(key: &Key, name: &Name) -> bool {
     let number = u32::from_str_radix(name.name(), 16);
     name.role == Role::Node && number.is_ok_and(|number| key.bytes == number.to_be_bytes())
+}
+
+/// A node's rows of what has run begin with its number.
+fn is_history_of(key: &Key, name: &Name) -> bool {
+    let number = u32::from_str_radix(name.name(), 16);
+    name.role == Role::Node
+        && number.is_ok_and(|number| key.bytes.starts_with(&number.to_be_bytes()))
 }
 
 /// Whether the holder of this certificate may ask that.
@@ -271,6 +282,8 @@ mod tests {
             (key(Table::Token, b"t"), &[][..]),
             (own, &[Role::Node]),
             (others, &[]),
+            (key(Table::History, &[&number.to_be_bytes()[..], b"page"].concat()), &[Role::Node]),
+            (key(Table::History, &(number + 1).to_be_bytes()), &[]),
             (key(Table::Kv, b"k"), &[Role::Node, Role::Client]),
             (key(Table::Job, b"j"), &[Role::Node, Role::Client]),
         ] {

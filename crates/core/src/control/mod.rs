@@ -13,8 +13,8 @@ pub mod tables;
 
 pub use hoplo_wire::control::{Key, Row, Table};
 pub use rows::{
-    ActorEntry, ActorPhase, Entry, EventEntry, FunctionEntry, GroupEntry, JobEntry, NodeEntry,
-    NodeState, RowError, SeatEntry, TaskEntry, TaskState, TokenEntry,
+    ActorEntry, ActorPhase, EndedRun, Entry, EventEntry, FunctionEntry, GroupEntry, HistoryEntry,
+    JobEntry, NodeEntry, NodeState, RowError, SeatEntry, TaskEntry, TaskState, TokenEntry,
 };
 pub use store::{CasError, ControlStore, MemoryStore};
 pub use tables::{Page, Tables};

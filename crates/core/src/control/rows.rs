@@ -11,7 +11,7 @@ use hoplo_base::limits::CONTROL_VALUE_BYTES_MAX;
 use hoplo_base::{
     ActorId, FunctionId, GroupId, JobId, NodeNumber, ObjectId, ProcessId, ResourceSet, TaskId,
 };
-use hoplo_wire::node::{ActorState, GroupSpec, JobConfig, Lineage, NodeCodecError};
+use hoplo_wire::node::{ActorState, GroupSpec, JobConfig, Lineage, NodeCodecError, Run, RunCall};
 use serde::{Deserialize, Serialize};
 
 use hoplo_wire::Failure;
@@ -40,6 +40,10 @@ pub trait Entry: Serialize + for<'a> Deserialize<'a> {
 
     fn from_row(row: &Row) -> Result<Self, RowError> {
         decode(&row.value)
+    }
+
+    fn of_value(value: &[u8]) -> Result<Self, RowError> {
+        decode(value)
     }
 }
 
@@ -79,6 +83,7 @@ pub fn validate(key: &Key, value: &[u8]) -> Result<(), Refusal> {
         Table::Event => decode::<EventEntry>(value).err(),
         Table::Token => decode::<TokenEntry>(value).err(),
         Table::Head => decode::<SeatEntry>(value).err(),
+        Table::History => decode::<HistoryEntry>(value).err(),
     };
     match checked {
         None => Ok(()),
@@ -304,6 +309,29 @@ pub struct SeatEntry {
     pub beats: u64,
 }
 
+/// Runs of one job that have ended, as one life of a daemon remembers them: what is left of them when it is dead.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HistoryEntry {
+    pub node: NodeNumber,
+    pub job: JobId,
+    /// Of all rows of the node, in the order in which they were begun.
+    pub page: u32,
+    /// What to add to the clock of the node's machine for the time of day, in microseconds.
+    pub clock_us: u64,
+    /// Runs of the job that ended before those of this row and are in none.
+    pub forgotten: u64,
+    pub calls: Vec<RunCall>,
+    /// The oldest one first.
+    pub runs: Vec<EndedRun>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EndedRun {
+    pub run: Run,
+    /// When its caller heard of its end, in microseconds since 1970.
+    pub ended_us: u64,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventEntry {
     /// Microseconds since 1970; with `seq` the key.
@@ -437,6 +465,14 @@ impl Entry for EventEntry {
     }
 }
 
+impl Entry for HistoryEntry {
+    const TABLE: Table = Table::History;
+
+    fn key_bytes(&self) -> Vec<u8> {
+        history_key(self.node, self.job, self.page).bytes
+    }
+}
+
 pub fn node_key(node: NodeNumber) -> Key {
     Key { table: Table::Node, bytes: node.number().to_be_bytes().to_vec() }
 }
@@ -474,6 +510,14 @@ pub fn group_key(group: GroupId) -> Key {
 
 pub fn task_key(task: TaskId) -> Key {
     Key { table: Table::Task, bytes: task.to_bytes().to_vec() }
+}
+
+/// All rows of one node are a range.
+pub fn history_key(node: NodeNumber, job: JobId, page: u32) -> Key {
+    let mut bytes = node_key(node).bytes;
+    bytes.extend_from_slice(&job.0.to_be_bytes());
+    bytes.extend_from_slice(&page.to_be_bytes());
+    Key { table: Table::History, bytes }
 }
 
 /// The key of one function of one job; the job comes first, so that a job's rows are a range.

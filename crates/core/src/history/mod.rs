@@ -2,15 +2,19 @@
 //!
 //! ```text
 //!   ToNode::Ran --> runs of its job --too much of the job, or of all jobs--> the oldest are forgotten, and counted
+//!                              \--step--> pages: rows of the control store (`pages`)
 //!   a burial ----> past processes ---too many--------------------------------> the oldest are forgotten
 //! ```
-//! It is for people: nothing is decided by it. It stays when a driver has ended, and ends with the daemon.
+//! It is for people: nothing is decided by it. It stays when a driver has ended, and ends with the daemon. Pages stay.
 //!
 //! # Invariants
 //! - HIST-1: the runs of a job take at most `HISTORY_OF_JOB_BYTES_MAX`, those of all jobs `HISTORY_BYTES_MAX`.
 //! - HIST-2: where all take too much, the job that takes the most loses its oldest run: no job pushes out the others.
 //! - HIST-3: a job is known as long as a run of it is.
+//! - HIST-4: the pages take at most as much as their writer is told, but for the newest, and are at most `HISTORY_OF_NODE_ROWS_MAX`.
+//! - HIST-5: a run is in one page at most, and those of a page are in the order of their ends as they were told.
 
+mod pages;
 #[cfg(test)]
 mod tests;
 
@@ -21,12 +25,16 @@ use hoplo_base::limits::{HISTORY_BYTES_MAX, HISTORY_OF_JOB_BYTES_MAX, PROCESSES_
 use hoplo_base::{JobId, ProcessId};
 use hoplo_wire::node::{Run, RunCall, Runs};
 
+use pages::Pages;
+pub use pages::{Step, Writer};
+
 #[derive(Debug, Default)]
 pub struct History {
     jobs: BTreeMap<JobId, OfJob>,
     /// Of all jobs.
     bytes: usize,
     processes: VecDeque<PastProcess>,
+    pages: Pages,
 }
 
 #[derive(Debug, Default)]
@@ -35,6 +43,10 @@ struct OfJob {
     runs: VecDeque<PastRun>,
     bytes: usize,
     forgotten: u64,
+    /// The latest runs, so many, are in no page;
+    unwritten: usize,
+    /// and so many that are forgotten, or were never told, are in none and in no count of one.
+    lost: u64,
 }
 
 /// A run that has ended.
@@ -69,6 +81,7 @@ impl History {
     pub fn ran(&mut self, job: JobId, told: Runs, now_us: u64) {
         let of_job = self.jobs.entry(job).or_default();
         of_job.forgotten += told.untold;
+        of_job.lost += told.untold;
         let mut calls: Vec<(Arc<RunCall>, usize)> = Vec::with_capacity(told.calls.len());
         for call in told.calls {
             let bytes = size_of::<RunCall>() + call.name.len() + 64 * call.resources.len();
@@ -83,6 +96,7 @@ impl History {
             let ended_us = now_us.saturating_sub(run.ago_us);
             of_job.runs.push_back(PastRun { run, call: Arc::clone(call), ended_us, bytes });
             of_job.bytes += bytes;
+            of_job.unwritten += 1;
             self.bytes += bytes;
         }
         while of_job.bytes > HISTORY_OF_JOB_BYTES_MAX {
@@ -93,6 +107,28 @@ impl History {
             self.bytes -= most.expect("there are bytes of some job").forget();
         }
         self.jobs.retain(|_, of_job| !of_job.runs.is_empty()); // HIST-3
+    }
+
+    /// Some runs are in no page.
+    pub fn has_unwritten(&self) -> bool {
+        self.jobs.values().any(|of_job| of_job.unwritten > 0)
+    }
+
+    /// What is to become of the rows of this node now: the runs that are in none, up to the step's bytes.
+    pub fn step(&mut self, writer: Writer) -> Vec<Step> {
+        let (mut steps, mut left) = (Vec::new(), writer.step_bytes_max);
+        let waiting = self.jobs.iter().filter(|(_, of_job)| of_job.unwritten > 0);
+        let waiting = waiting.map(|(job, _)| *job).collect();
+        for job in self.pages.in_turn(waiting) {
+            if left == 0 {
+                break;
+            }
+            let of_job = self.jobs.get_mut(&job).expect("it was just seen");
+            let runs = of_job.runs.range(of_job.runs.len() - of_job.unwritten..);
+            let lost = std::mem::take(&mut of_job.lost);
+            of_job.unwritten -= self.pages.write(writer, job, lost, runs, &mut left, &mut steps);
+        }
+        steps
     }
 
     pub fn ended(&mut self, process: PastProcess) {
@@ -129,6 +165,8 @@ impl History {
         let bytes: usize = self.jobs.values().map(|of_job| of_job.bytes).sum();
         assert_eq!(bytes, self.bytes, "HIST-1");
         assert!(bytes <= HISTORY_BYTES_MAX, "HIST-1: {bytes}");
+        assert!(self.jobs.values().all(|of_job| of_job.unwritten <= of_job.runs.len()), "HIST-5");
+        self.pages.check();
         assert!(self.processes.len() <= PROCESSES_REMEMBERED_MAX);
     }
 }
@@ -139,6 +177,10 @@ impl OfJob {
         let oldest = self.runs.pop_front().expect("what takes bytes has runs");
         self.bytes -= oldest.bytes;
         self.forgotten += 1;
+        if self.unwritten > self.runs.len() {
+            self.unwritten -= 1;
+            self.lost += 1;
+        }
         oldest.bytes
     }
 }

@@ -1,8 +1,10 @@
+use hoplo_base::limits::{HISTORY_OF_NODE_ROWS_MAX, HISTORY_ROW_BYTES};
 use hoplo_base::{NodeNumber, TaskId};
 use hoplo_wire::FailureKind;
 use hoplo_wire::node::{DeathCause, RunFailure};
 
 use super::*;
+use crate::control::{Entry, HistoryEntry};
 
 fn job(count: u64) -> JobId {
     JobId::new(NodeNumber::alone(1), count)
@@ -118,4 +120,134 @@ fn past_processes_are_bounded() {
     }
     history.check();
     assert_eq!(history.processes().next().map(|process| process.pid), Some(5));
+}
+
+fn writer() -> Writer {
+    Writer { node: NodeNumber::FIRST, clock_us: 9, bytes_max: 1 << 20, step_bytes_max: 1 << 18 }
+}
+
+/// The rows after these steps.
+fn carry_out(steps: Vec<Step>, rows: &mut BTreeMap<Vec<u8>, HistoryEntry>) {
+    for step in steps {
+        match step {
+            Step::Write(entry) => {
+                rows.insert(entry.key_bytes(), entry);
+            }
+            Step::Drop(key) => {
+                rows.remove(&key.bytes).expect("only what was written is dropped");
+            }
+        }
+    }
+}
+
+fn seqs_of(rows: &BTreeMap<Vec<u8>, HistoryEntry>, of: JobId) -> Vec<u64> {
+    let pages = rows.values().filter(|entry| entry.job == of);
+    pages.flat_map(|entry| &entry.runs).map(|ended| ended.run.task.seq).collect()
+}
+
+#[test]
+fn runs_come_into_one_row_until_it_is_full_and_each_is_in_one_row() {
+    let (mut history, mut rows) = (History::default(), BTreeMap::new());
+    for seq in 0..10 {
+        history.ran(job(1), told(seq..seq + 1), 5000);
+        assert!(history.has_unwritten());
+        carry_out(history.step(writer()), &mut rows);
+        history.check();
+        assert!(!history.has_unwritten());
+    }
+    assert_eq!(rows.len(), 1);
+    assert_eq!(seqs_of(&rows, job(1)), (0..10).collect::<Vec<_>>());
+    let entry = rows.values().next().unwrap();
+    assert_eq!((entry.calls.len(), entry.clock_us, entry.forgotten), (1, 9, 0));
+    assert_eq!((entry.runs[0].ended_us, entry.runs[0].run.ago_us), (4000, 0));
+    history.ran(job(1), told(10..1000), 5000);
+    carry_out(history.step(writer()), &mut rows);
+    history.check();
+    assert!(rows.len() > 1 && rows.len() < 10, "{}", rows.len());
+    assert_eq!(seqs_of(&rows, job(1)), (0..1000).collect::<Vec<_>>());
+    assert!(rows.values().all(|entry| entry.to_value().len() < 2 * HISTORY_ROW_BYTES));
+    assert_eq!(history.step(writer()), []);
+}
+
+#[test]
+fn a_step_writes_no_more_than_it_is_told_and_jobs_take_turns() {
+    let (mut history, mut rows) = (History::default(), BTreeMap::new());
+    history.ran(job(1), told(0..2000), 5000);
+    history.ran(job(2), told(0..10), 5000);
+    let small = Writer { step_bytes_max: HISTORY_ROW_BYTES, ..writer() };
+    carry_out(history.step(small), &mut rows);
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    carry_out(history.step(small), &mut rows);
+    assert_eq!(
+        seqs_of(&rows, job(2)).len(),
+        10,
+        "the second job does not wait for all of the first"
+    );
+    let mut steps = 0;
+    while history.has_unwritten() {
+        carry_out(history.step(small), &mut rows);
+        history.check();
+        steps += 1;
+    }
+    assert!(steps > 5);
+    assert_eq!(seqs_of(&rows, job(1)), (0..2000).collect::<Vec<_>>());
+}
+
+#[test]
+fn rows_are_bounded_and_the_job_that_has_the_most_loses_its_oldest_ones_and_says_how_many() {
+    let (mut history, mut rows) = (History::default(), BTreeMap::new());
+    let small = Writer { bytes_max: 10 * HISTORY_ROW_BYTES, ..writer() };
+    history.ran(job(1), told(0..10), 5000);
+    carry_out(history.step(small), &mut rows);
+    for batch in 0..20 {
+        history.ran(job(2), told(batch * 1000..(batch + 1) * 1000), 5000);
+        while history.has_unwritten() {
+            carry_out(history.step(small), &mut rows);
+            history.check();
+        }
+    }
+    assert!(rows.len() <= 12, "{}", rows.len());
+    assert_eq!(seqs_of(&rows, job(1)).len(), 10);
+    let left = seqs_of(&rows, job(2));
+    assert_eq!(left.last(), Some(&19_999), "the newest is there");
+    let forgotten: u64 = rows.values().map(|entry| entry.forgotten).sum();
+    let dropped_last = 20_000 - left.len() as u64 - forgotten;
+    assert!(
+        dropped_last < 1000,
+        "what was dropped after the last page began is said by the next: {dropped_last}"
+    );
+    // As a cluster grows.
+    let none = Writer { bytes_max: 0, ..writer() };
+    history.ran(job(2), told(0..1), 5000);
+    carry_out(history.step(none), &mut rows);
+    history.check();
+    assert_eq!(rows.len(), 1, "the newest stays");
+}
+
+#[test]
+fn runs_that_are_forgotten_before_they_are_in_a_row_are_counted() {
+    let (mut history, mut rows) = (History::default(), BTreeMap::new());
+    for batch in 0..10 {
+        history.ran(job(1), told(batch * 10_000..(batch + 1) * 10_000), 5000);
+        history.check();
+    }
+    let unlimited = Writer { bytes_max: usize::MAX, step_bytes_max: usize::MAX, ..writer() };
+    let steps = history.step(unlimited);
+    carry_out(steps, &mut rows);
+    let left = seqs_of(&rows, job(1));
+    let forgotten: u64 = rows.values().map(|entry| entry.forgotten).sum();
+    assert_eq!(left.len() as u64 + forgotten, 100_000);
+    assert_eq!(forgotten, history.forgotten());
+}
+
+#[test]
+fn very_many_jobs_have_at_most_so_many_rows() {
+    let (mut history, mut rows) = (History::default(), BTreeMap::new());
+    for number in 1..HISTORY_OF_NODE_ROWS_MAX as u64 + 20 {
+        history.ran(job(number), told(0..1), 5000);
+        carry_out(history.step(writer()), &mut rows);
+    }
+    history.check();
+    assert_eq!(rows.len(), HISTORY_OF_NODE_ROWS_MAX);
+    assert_eq!(seqs_of(&rows, job(1)).len(), 0, "the oldest are dropped");
 }

@@ -423,6 +423,8 @@ pub enum Question {
     Delete { key: Key },
     /// Answered by `Keys`, in order, at most [`super::KEYS_MAX`].
     List { table: Table, prefix: Vec<u8> },
+    /// Rows in order of their keys, from that key on: answered by `Page`.
+    Scan { table: Table, prefix: Vec<u8>, from: Option<Vec<u8>> },
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -433,4 +435,14 @@ pub enum Answer {
     /// The value of the row that was there.
     Found(Result<Option<Vec<u8>>, Refusal>),
     Keys(Result<Vec<Vec<u8>>, Refusal>),
+    Page(Result<RowsPage, Refusal>),
+}
+
+/// Some rows in order of their keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowsPage {
+    /// Keys and values.
+    pub rows: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Where the next page begins; absent after the last one.
+    pub next: Option<Vec<u8>>,
 }

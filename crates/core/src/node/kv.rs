@@ -54,7 +54,9 @@ impl Node {
             Answer::Keys(Ok(found)) => {
                 keys = found.into_iter().map(|key| key[namespace_bytes..].to_vec()).collect();
             }
-            Answer::Rows(Err(refusal))
+            Answer::Page(Ok(_)) => unreachable!("a question is answered by what it asks for"),
+            Answer::Page(Err(refusal))
+            | Answer::Rows(Err(refusal))
             | Answer::Found(Err(refusal))
             | Answer::Keys(Err(refusal)) => {
                 refused = Some(refusal);

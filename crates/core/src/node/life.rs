@@ -346,8 +346,13 @@ impl Node {
 
     fn stop_when_empty(&mut self) {
         if self.stopping && !self.processes.values().any(Process::is_worker) {
-            self.out.push(Effect::Stopped);
+            self.stopped();
         }
+    }
+
+    pub(super) fn stopped(&mut self) {
+        self.write_all_past();
+        self.out.push(Effect::Stopped);
     }
 
     pub(super) fn check_processes(&self) {

@@ -66,6 +66,7 @@ mod life;
 mod lineage;
 mod machines;
 mod memory;
+mod past;
 mod process;
 mod queries;
 mod queue;
@@ -90,7 +91,7 @@ use crate::objects::{self, ObjectDirectory};
 use crate::sched::place::Place;
 use crate::sched::{Environments, LocalScheduler, WorkerPool, environments as envs};
 
-pub use event::{Answer, Effect, Event, Passing, Question};
+pub use event::{Answer, Effect, Event, Passing, Question, RowsPage};
 pub use far::{heir_among, heir_of, outlived, settled};
 pub use jobs::Job;
 pub use kv::KEYS_MAX;
@@ -103,6 +104,7 @@ use functions::Functions;
 use groups::GroupDesk;
 use lineage::Escaped;
 use memory::MemoryWatch;
+use past::Past;
 use queries::Queries;
 use queue::Work;
 use slots::Slots;
@@ -162,6 +164,7 @@ pub struct Node {
     escaped: Escaped,
     memory: MemoryWatch,
     pub history: History,
+    past: Past,
     counters: Counters,
     violations: u64,
     /// Rows in the table of events.
@@ -174,6 +177,7 @@ pub struct Node {
 enum Asked {
     Kv(kv::Asker),
     Function(functions::Asker),
+    Past(past::Asker),
 }
 
 impl Node {
@@ -210,6 +214,7 @@ impl Node {
             escaped: Escaped::default(),
             memory: MemoryWatch::default(),
             history: History::default(),
+            past: Past::default(),
             counters: Counters::default(),
             violations: 0,
             events: 0,
@@ -345,6 +350,7 @@ impl Node {
         self.replays.check();
         self.groups.machine.check();
         self.history.check();
+        self.check_past();
         self.far.check(self.config.node);
         self.check_processes();
         self.check_queries();
@@ -354,6 +360,7 @@ impl Node {
         match self.asked.remove(&ask).expect("only what was asked is answered") {
             Asked::Kv(asker) => self.on_kv_answer(asker, answer),
             Asked::Function(asker) => self.on_function_answer(&asker, answer),
+            Asked::Past(asker) => self.on_past_answer(asker, answer),
         }
     }
 

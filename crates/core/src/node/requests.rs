@@ -156,7 +156,10 @@ impl Node {
                 self.counters.objects_stored += counters.objects_stored;
                 self.counters.bytes_stored += counters.bytes_stored;
             }
-            ToNode::Ran(runs) => self.history.ran(job, runs, self.wall_us),
+            ToNode::Ran(runs) => {
+                self.history.ran(job, runs, self.wall_us);
+                self.write_past_later();
+            }
         }
     }
 

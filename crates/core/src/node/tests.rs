@@ -6,14 +6,15 @@ use hoplo_base::{
 };
 use hoplo_wire::call::{CallHeader, CallKind};
 use hoplo_wire::node::{
-    ActorSpec, DeathCause, KvOperation, Lineage, Notice, Role, Shape, SharedState, Tell, ToClient,
-    ToNode,
+    ActorSpec, DeathCause, JobConfig, KvOperation, Lineage, Notice, Role, Shape, SharedState, Tell,
+    ToClient, ToNode,
 };
 use hoplo_wire::{FailureKind, PROTOCOL_VERSION, Reason};
 
 mod environments;
 mod far;
 mod groups;
+mod past;
 mod queries;
 mod reach;
 
@@ -88,12 +89,16 @@ impl Shell {
     }
 
     fn driver(&mut self) -> ProcessId {
+        self.driver_of(JobConfig::default())
+    }
+
+    fn driver_of(&mut self, config: JobConfig) -> ProcessId {
         self.strangers += 1;
         let stranger = self.strangers;
         self.hears(Event::Knocked { stranger, pid: 7, message: hello(Role::Driver) });
         let introduced = Effect::Introduce { stranger, pid: 7 };
         assert!(self.take(|effect| (*effect == introduced).then_some(())).is_some());
-        let message = ToNode::Job(Box::default());
+        let message = ToNode::Job(Box::new(config));
         self.hears(Event::Told { stranger, pid: 7, message });
         let accepted = self.take(|effect| match effect {
             Effect::Accept { process, .. } => Some(*process),

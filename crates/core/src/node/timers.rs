@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hoplo_base::{Instant, ProcessId};
 
-use super::{Effect, Node};
+use super::Node;
 use crate::objects;
 use crate::sched::{environments, local, workers};
 
@@ -27,6 +27,8 @@ pub(super) enum Timer {
     Load,
     /// The head may hear again which deaths this node has passed.
     Passed,
+    /// What has run is to be written.
+    Past,
     /// Who did not answer by then is late.
     Query(u64),
     /// Those that are left are killed, and the node ends.
@@ -65,8 +67,9 @@ impl Node {
                 Timer::Name(ask) => self.give_name_up(ask),
                 Timer::Load => self.tell_load(),
                 Timer::Passed => self.may_tell_passed(),
+                Timer::Past => self.write_past(),
                 Timer::Query(round) => self.end_round(round),
-                Timer::Stop => self.out.push(Effect::Stopped),
+                Timer::Stop => self.stopped(),
             }
             self.work_off_queue();
         }

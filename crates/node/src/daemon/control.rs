@@ -24,7 +24,7 @@ use hoplo_core::control::{
     TaskEntry, TaskState, store,
 };
 use hoplo_core::node::{
-    Answer, Effect, KEYS_MAX, Question, Rows, heir_among, heir_of, outlived, settled,
+    Answer, Effect, KEYS_MAX, Question, Rows, RowsPage, heir_among, heir_of, outlived, settled,
 };
 use hoplo_net::hub::Intake;
 use hoplo_net::poll::Bell;
@@ -67,6 +67,9 @@ struct Kept {
     /// Others may join, and ask it.
     head: Option<Head>,
 }
+
+/// Rows that one answer to a scan has.
+pub(super) const SCANNED_ROWS: u32 = 64;
 
 /// For rows that are on their way at an orderly end.
 const CLOSES_WITHIN: Duration = Duration::from_secs(2);
@@ -495,6 +498,10 @@ impl Control {
                 let page = store.scan(table, &prefix, None, KEYS_MAX);
                 Answer::Keys(Ok(page.rows.into_iter().map(|(key, _)| key).collect()))
             }
+            Question::Scan { table, prefix, from } => {
+                let page = store.scan(table, &prefix, from.as_deref(), SCANNED_ROWS as usize);
+                Answer::Page(Ok(rows_page(page.rows, page.next)))
+            }
         };
         // What was there already may not be written yet, either.
         Some(match (answer, self.try_flush()) {
@@ -697,6 +704,11 @@ impl Daemon {
             .map(|entry| format!("{} was lost: {}", entry.task, entry.why.unwrap_or_default()))
             .collect()
     }
+}
+
+pub(super) fn rows_page(rows: Vec<(Vec<u8>, Row)>, next: Option<Vec<u8>>) -> RowsPage {
+    let rows = rows.into_iter().map(|(key, row)| (key, row.value)).collect();
+    RowsPage { rows, next }
 }
 
 /// What was wrong with what the daemon before left.

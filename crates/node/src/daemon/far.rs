@@ -24,6 +24,8 @@ use hoplo_core::control::{Entry, Key, NodeEntry, NodeState, Row, Table};
 use hoplo_core::node::{Answer, KEYS_MAX, Question};
 use hoplo_wire::control::{Change, Op, Outcome as Applied, Query, Refusal};
 
+use super::control::{SCANNED_ROWS, rows_page};
+
 pub(crate) struct Far {
     driver: Driver,
     /// By the call that is under way.
@@ -95,6 +97,7 @@ enum Step {
         value: Vec<u8>,
     },
     List,
+    Scan,
 }
 
 /// The subscription of the node table.
@@ -198,6 +201,11 @@ impl Far {
                 let (from, limit, archived) = (None, KEYS_MAX as u32, false);
                 let query = Query::Scan { table, prefix, from, limit, archived };
                 (Call::Query { query, stale: false }, Step::List)
+            }
+            Question::Scan { table, prefix, from } => {
+                let (limit, archived) = (SCANNED_ROWS, false);
+                let query = Query::Scan { table, prefix, from, limit, archived };
+                (Call::Query { query, stale: false }, Step::Scan)
             }
         };
         self.start(call, For::Ask(ask, step));
@@ -347,13 +355,18 @@ impl Far {
                 Answer::Keys(Ok(rows.into_iter().map(|(key, _)| key).collect()))
             }
             (Step::List, Err(why)) => Answer::Keys(Err(why)),
+            (Step::Scan, Ok(Done::Page { rows, next, .. })) => {
+                Answer::Page(Ok(rows_page(rows, next)))
+            }
+            (Step::Scan, Err(why)) => Answer::Page(Err(why)),
             (
                 Step::Get { .. }
                 | Step::Create { .. }
                 | Step::Existing
                 | Step::Doomed { .. }
                 | Step::Delete { .. }
-                | Step::List,
+                | Step::List
+                | Step::Scan,
                 Ok(_),
             ) => unreachable!("a call is answered by what it asks for"),
         };

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use hoplo_base::{Instant, JobId};
-use hoplo_core::control::JobEntry;
+use hoplo_core::control::{HistoryEntry, JobEntry};
 use hoplo_core::history::{PastProcess, PastRun};
-use hoplo_wire::node::DeathCause;
+use hoplo_core::node::Everywhere;
+use hoplo_wire::node::{DeathCause, Run, RunCall};
 use serde_json::{Value, json};
 
 use super::query::{job_id, node_id, process_id};
@@ -18,41 +19,12 @@ impl Daemon {
         let node = self.node_id();
         let runs = self.node.history.runs(usize::MAX);
         let began = runs.filter(|(_, past)| past.run.started_ns > 0);
-        let row = |(_, past): (JobId, &PastRun)| {
-            json!({
-                "name": past.call.name,
-                "task": past.run.task.to_string(),
-                "process": past.run.worker.map(|worker| worker.to_string()),
-                "started_ns": past.run.started_ns,
-                "ran_ns": past.run.ran_ns,
-                "failed": past.run.failure.is_some(),
-                "node": node,
-            })
-        };
-        began.map(row).collect()
+        began.map(|(_, past)| bar(&node, &past.run, &past.call)).collect()
     }
 
     pub(super) fn history_json(&self, of_job_max: usize) -> Value {
-        let row = |(job, past): (JobId, &PastRun)| {
-            let run = &past.run;
-            json!({
-                "task": run.task.to_string(),
-                "task_id": run.task.hex(),
-                "job_id": job_id(job),
-                "name": past.call.name,
-                "attempt": run.attempt,
-                "actor_id": run.actor.map(|actor| actor.hex()),
-                "parent_task_id": run.parent.map(|parent| parent.hex()),
-                "worker_id": run.worker.map(process_id),
-                "node": run.worker.map(|worker| node_id(worker.node())),
-                "started_ns": Some(run.started_ns).filter(|ns| *ns > 0),
-                "ran_ns": run.ran_ns,
-                "ended_us": past.ended_us,
-                "failure": run.failure.as_ref().map(|failure| failure.kind.exception()),
-                "reason": run.failure.as_ref().map(|failure| &failure.text),
-                "resources": past.call.resources.iter().cloned().collect::<BTreeMap<_, _>>(),
-            })
-        };
+        let row =
+            |(job, past): (JobId, &PastRun)| run_json(job, &past.run, &past.call, past.ended_us);
         let runs: Vec<Value> = self.node.history.runs(of_job_max).map(row).collect();
         // What to add to the machine's clock for the time of day.
         let mut clocks = BTreeMap::new();
@@ -113,6 +85,79 @@ impl Daemon {
     pub(super) fn wall_us_of(&self, at: Instant) -> u64 {
         micros().saturating_sub((clock().since(at).as_micros()) as u64)
     }
+}
+
+fn run_json(job: JobId, run: &Run, call: &RunCall, ended_us: u64) -> Value {
+    json!({
+        "task": run.task.to_string(),
+        "task_id": run.task.hex(),
+        "job_id": job_id(job),
+        "name": call.name,
+        "attempt": run.attempt,
+        "actor_id": run.actor.map(|actor| actor.hex()),
+        "parent_task_id": run.parent.map(|parent| parent.hex()),
+        "worker_id": run.worker.map(process_id),
+        "node": run.worker.map(|worker| node_id(worker.node())),
+        "started_ns": Some(run.started_ns).filter(|ns| *ns > 0),
+        "ran_ns": run.ran_ns,
+        "ended_us": ended_us,
+        "failure": run.failure.as_ref().map(|failure| failure.kind.exception()),
+        "reason": run.failure.as_ref().map(|failure| &failure.text),
+        "resources": call.resources.iter().cloned().collect::<BTreeMap<_, _>>(),
+    })
+}
+
+/// In a timeline; `node`: who remembers it.
+fn bar(node: &str, run: &Run, call: &RunCall) -> Value {
+    json!({
+        "name": call.name,
+        "task": run.task.to_string(),
+        "process": run.worker.map(|worker| worker.to_string()),
+        "started_ns": run.started_ns,
+        "ran_ns": run.ran_ns,
+        "failed": run.failure.is_some(),
+        "node": node,
+    })
+}
+
+/// What dead nodes remembered, as each of them would have told it: of each job so many runs, the latest ones.
+pub(super) fn part_of_dead(subject: Everywhere, rows: Vec<HistoryEntry>) -> Option<Value> {
+    match subject {
+        Everywhere::History { of_job_max } => Some(dead_history(rows, of_job_max)),
+        Everywhere::Timeline => Some(dead_timeline(&rows)),
+        Everywhere::Status | Everywhere::Summary | Everywhere::Tasks => None,
+    }
+}
+
+fn dead_history(mut rows: Vec<HistoryEntry>, of_job_max: usize) -> Value {
+    let (mut runs, mut forgotten, mut clocks) = (Vec::new(), 0u64, BTreeMap::new());
+    let mut of_jobs: BTreeMap<JobId, usize> = BTreeMap::new();
+    let end = |row: &HistoryEntry| row.runs.last().map(|ended| ended.ended_us);
+    rows.sort_by_key(|row| std::cmp::Reverse(end(row)));
+    for row in &rows {
+        forgotten = forgotten.saturating_add(row.forgotten);
+        clocks.insert(node_id(row.node), row.clock_us);
+        let of_job = of_jobs.entry(row.job).or_default();
+        for ended in row.runs.iter().rev() {
+            let call = row.calls.get(ended.run.call as usize);
+            if let Some(call) = call.filter(|_| *of_job < of_job_max) {
+                *of_job += 1;
+                runs.push(run_json(row.job, &ended.run, call, ended.ended_us));
+            }
+        }
+    }
+    json!({ "runs": runs, "forgotten": forgotten, "clocks": clocks })
+}
+
+fn dead_timeline(rows: &[HistoryEntry]) -> Value {
+    let began = rows.iter().flat_map(|row| {
+        let began = row.runs.iter().filter(|ended| ended.run.started_ns > 0);
+        began.filter_map(|ended| {
+            let call = row.calls.get(ended.run.call as usize)?;
+            Some(bar(&node_id(row.node), &ended.run, call))
+        })
+    });
+    began.collect()
 }
 
 fn cause_name(cause: &DeathCause) -> &'static str {

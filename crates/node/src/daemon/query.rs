@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 
 use crate::daemon::Daemon;
 use crate::daemon::parts::{self, Whole};
+use crate::daemon::past::part_of_dead;
 use crate::logs::Logs;
 use crate::{machine, python};
 
@@ -27,8 +28,13 @@ impl Daemon {
         others: Others,
     ) {
         let whole = Whole::of(&report);
-        let Others { told, mut missing } = others;
+        let Others { told, mut missing, past } = others;
         let mut parts = Vec::new();
+        if let Report::Everywhere { subject, .. } = &report
+            && let Some(part) = part_of_dead(*subject, past)
+        {
+            parts.push((String::new(), part));
+        }
         for (node, json) in told {
             match serde_json::from_str(&json) {
                 Ok(part) => parts.push((self.node.node_name(node), part)),
@@ -306,6 +312,7 @@ impl Daemon {
             "memory_in_use": in_use.sum::<u64>(),
             "tasks": task_counts(told),
             "waiting": waiting.collect::<Vec<_>>(),
+            "history_written": self.node.past_is_written(),
             "store": {
                 "capacity": totals.capacity_bytes,
                 "stored": totals.stored_bytes,

@@ -24,6 +24,7 @@ fn number(table: Table) -> u8 {
         Table::Event => 8,
         Table::Token => 9,
         Table::Head => 10,
+        Table::History => 11,
     }
 }
 

@@ -22,7 +22,8 @@ pub(super) fn archivable(table: Table) -> bool {
         | Table::PlacementGroup
         | Table::Kv
         | Table::Token
-        | Table::Head => false,
+        | Table::Head
+        | Table::History => false,
     }
 }
 

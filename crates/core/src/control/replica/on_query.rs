@@ -302,7 +302,8 @@ fn next_table(table: Table) -> Option<Key> {
         Table::Kv => Table::Event,
         Table::Event => Table::Token,
         Table::Token => Table::Head,
-        Table::Head => return None,
+        Table::Head => Table::History,
+        Table::History => return None,
     };
     Some(Key { table: next, bytes: vec![] })
 }

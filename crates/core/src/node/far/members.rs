@@ -1,6 +1,7 @@
 //! Who is there: rows of the node table, in the order in which they changed.
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 
 use hoplo_base::limits::TOLD_HEAD_OF_EACH;
 use hoplo_base::{JobId, NodeNumber, ProcessId};
@@ -75,6 +76,7 @@ impl Node {
         if new_head {
             self.names_at_new_head();
             self.groups_at_new_head();
+            self.sweep_past();
         }
         if drains && !drained {
             self.on_draining(node);
@@ -148,6 +150,7 @@ impl Node {
         self.begin_passing(node, Epoch(epoch));
         self.pass_to_claims(claims::Event::Died { node, heir, epoch: Epoch(epoch) });
         self.inherits(node, &homes);
+        self.sweep_past();
     }
 
     /// What ran at a dead node: actors that are at home here, and leases without a channel. Those with a channel hear it
@@ -222,6 +225,15 @@ impl Node {
     pub(in crate::node) fn is_joined(&self) -> bool {
         let leads = self.far.global.is_some() || self.far.head == Some(self.me());
         self.config.clustered && !leads
+    }
+
+    /// Those whose death this node heard of, the latest life first.
+    pub(in crate::node) fn dead_nodes(&self) -> Vec<NodeNumber> {
+        let latest = self.far.latest.unwrap_or(self.config.node);
+        // Numbers begin again behind the highest one.
+        let earlier = self.far.dead.range(..=latest).rev();
+        let before_those = self.far.dead.range((Bound::Excluded(latest), Bound::Unbounded)).rev();
+        earlier.chain(before_those).map(|(node, _)| *node).collect()
     }
 
     /// For people.

@@ -37,7 +37,7 @@ mod subject;
 
 use std::collections::BTreeSet;
 
-use hoplo_base::limits::QUERIES_BYTES_MAX;
+use hoplo_base::limits::{INSPECT_PATIENCE, QUERIES_BYTES_MAX};
 use hoplo_base::{Instant, NodeNumber, ProcessId, Size};
 use hoplo_wire::node::ToClient;
 
@@ -163,12 +163,16 @@ impl Node {
     /// With what has come.
     pub(super) fn end_round(&mut self, number: u64) {
         let Some(round) = self.close_round(number) else { return };
-        let Round { asker, request, topic, waiting, nodes, until: _, mut heard } = round;
+        let Round { asker, request, topic, waiting, nodes, until: _, reading, mut heard } = round;
         if !self.hears(asker) {
             return;
         }
         let silent = nodes.iter().map(|node| self.silence(*node));
         heard.others.missing.extend(silent);
+        if let Some(reading) = reading {
+            let why = format!("it did not answer within {} s", INSPECT_PATIENCE.as_secs());
+            heard.read(reading, Some(why));
+        }
         match topic {
             Topic::Here(here) => self.report(asker, request, Report::Here(here), heard.others),
             Topic::Everywhere { subject, told } => {
@@ -198,6 +202,15 @@ impl Node {
         }
     }
 
+    /// The control store said all that it has of dead nodes, or refused.
+    pub(super) fn has_read_past(&mut self, number: u64, bytes: usize) {
+        let Some(round) = self.queries.open.get_mut(&number) else { return };
+        if let Some(reading) = round.reading.take() {
+            round.heard.read(reading, None);
+        }
+        self.has_heard(number, bytes);
+    }
+
     fn close_round(&mut self, number: u64) -> Option<Round> {
         let round = self.queries.open.remove(&number)?;
         self.timers.remove(&(round.until, Timer::Query(number)));
@@ -225,9 +238,22 @@ impl Node {
             Asker::Process(_) => self.ask_nodes(number, &topic),
             Asker::Node(_) => BTreeSet::new(),
         };
+        let reading = match (&topic, asker) {
+            (Topic::Everywhere { subject, .. }, Asker::Process(_)) if subject.is_past() => {
+                self.begin_reading_past(number)
+            }
+            (
+                Topic::Here(_)
+                | Topic::Everywhere { .. }
+                | Topic::Why { .. }
+                | Topic::Memory { .. }
+                | Topic::Part { .. },
+                Asker::Process(_) | Asker::Node(_),
+            ) => None,
+        };
         let until = self.now + asker.patience();
         self.queries.bytes += heard.bytes;
-        let round = Round { asker, request, topic, waiting, nodes, until, heard };
+        let round = Round { asker, request, topic, waiting, nodes, until, reading, heard };
         let nobody = round.is_over();
         self.queries.open.insert(number, round);
         if nobody {

@@ -10,6 +10,8 @@ use hoplo_base::{Instant, NodeNumber, ProcessId};
 
 use super::inquiry::Inquiry;
 use super::subject::{Everywhere, Here, Report};
+use crate::control::HistoryEntry;
+use crate::node::past::Reading;
 use crate::why::{Link, Question, Told};
 
 /// Whose question it is.
@@ -68,6 +70,8 @@ pub(super) struct Round {
     pub waiting: BTreeSet<ProcessId>,
     pub nodes: BTreeSet<NodeNumber>,
     pub until: Instant,
+    /// What the control store has of dead nodes, as long as more of it is awaited.
+    pub reading: Option<Reading>,
     pub heard: Heard,
 }
 
@@ -88,6 +92,8 @@ pub struct Others {
     pub told: Vec<(NodeNumber, String)>,
     /// Which nodes are missing, and why: a sentence each.
     pub missing: Vec<String>,
+    /// Of a question about what has run: what dead nodes remembered.
+    pub past: Vec<HistoryEntry>,
 }
 
 #[derive(Debug)]
@@ -145,6 +151,16 @@ pub(super) fn bytes_of(told: &Told) -> usize {
     }
 }
 
+impl Heard {
+    /// What the control store has of dead nodes; `late`: why there may be more.
+    pub(super) fn read(&mut self, reading: Reading, late: Option<String>) {
+        self.others.past = reading.found;
+        if let Some(why) = reading.refused.or(late) {
+            self.others.missing.push(format!("the control store, for nodes that are dead: {why}"));
+        }
+    }
+}
+
 impl Queries {
     /// Why this asker has to wait, if it has to.
     pub(super) fn refusal(&self, asker: Asker) -> Option<String> {
@@ -189,8 +205,12 @@ impl Queries {
         }
     }
 
+    pub(in crate::node) fn reading(&mut self, number: u64) -> Option<&mut Reading> {
+        self.open.get_mut(&number)?.reading.as_mut()
+    }
+
     /// So much more was told in this round.
-    pub(super) fn count(&mut self, number: u64, bytes: usize) {
+    pub(in crate::node) fn count(&mut self, number: u64, bytes: usize) {
         let Some(round) = self.open.get_mut(&number) else { return };
         round.heard.bytes += bytes;
         self.bytes += bytes;
@@ -199,6 +219,6 @@ impl Queries {
 
 impl Round {
     pub(super) fn is_over(&self) -> bool {
-        self.waiting.is_empty() && self.nodes.is_empty()
+        self.waiting.is_empty() && self.nodes.is_empty() && self.reading.is_none()
     }
 }

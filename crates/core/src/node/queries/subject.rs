@@ -235,6 +235,14 @@ impl Everywhere {
         }
     }
 
+    /// What dead nodes remembered belongs to it.
+    pub(super) fn is_past(self) -> bool {
+        match self {
+            Self::Status | Self::Summary | Self::Tasks => false,
+            Self::Timeline | Self::History { .. } => true,
+        }
+    }
+
     /// What other nodes are asked besides.
     pub(super) fn argument(self) -> String {
         match self {

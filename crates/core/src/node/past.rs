@@ -1,0 +1,268 @@
+//! What has run, in the control store: it is there when the daemon that remembered it is dead.
+//!
+//! ```text
+//!   ToNode::Ran --`HISTORY_WRITTEN_EVERY` later--> a step: its rows are put --all written--> the next step, if there is more
+//!                                                     ^                  \--refused: the same rows, `HISTORY_AGAIN_AFTER` later
+//!   a question about history --the rows of each dead node, the latest death first--> part of the answer
+//!   a head hears of a death --> rows of nodes that died long before are deleted
+//! ```
+//! A living node answers for itself. Only the rows of dead ones are read, so nothing is told twice. What ended in the last two seconds of a
+//! node that died may be in no row.
+//!
+//! # Invariants
+//! - PAST-1: nothing is asked of the store unless rows outlive this daemon.
+//! - PAST-2: no step begins while rows of the one before are on their way: a store that is slow, or away, gets no more than it takes.
+//! - PAST-3: a row that was refused is put again, unless the same row was put with more in it, or was dropped.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use hoplo_base::NodeNumber;
+use hoplo_base::limits::{
+    HISTORY_AGAIN_AFTER, HISTORY_LIVING_BYTES_MAX, HISTORY_NODES_DEAD_MAX,
+    HISTORY_OF_NODE_BYTES_MAX, HISTORY_READ_BYTES_MAX, HISTORY_WRITERS_MAX,
+    HISTORY_WRITTEN_BYTES_MAX, HISTORY_WRITTEN_EVERY,
+};
+use hoplo_wire::control::{Key, Table};
+
+use super::{Answer, Asked, Effect, Node, Question, RowsPage, Timer};
+use crate::control::rows::node_key;
+use crate::control::{Entry, HistoryEntry};
+use crate::history::{Step, Writer};
+
+#[derive(Debug, Default)]
+pub(super) struct Past {
+    timer: bool,
+    /// Rows on their way to the store.
+    underway: BTreeSet<Key>,
+    /// PAST-3: what each row is to be.
+    again: BTreeMap<Key, Vec<u8>>,
+    /// Dead nodes that have no rows any more.
+    swept: BTreeSet<NodeNumber>,
+    sweeping: Option<NodeNumber>,
+    /// Rows that were on their way when this node stopped were written once more.
+    ends: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum Asker {
+    Written {
+        key: Key,
+        value: Vec<u8>,
+    },
+    /// For a round of questions.
+    Read {
+        round: u64,
+    },
+    Sweep {
+        node: NodeNumber,
+    },
+}
+
+/// How far the rows of dead nodes are read for a question.
+#[derive(Debug)]
+pub(super) struct Reading {
+    /// The next one is the last of them.
+    nodes: Vec<NodeNumber>,
+    pub found: Vec<HistoryEntry>,
+    bytes: usize,
+    /// Why there is no more.
+    pub refused: Option<String>,
+}
+
+impl Node {
+    // ---- writing ----
+
+    /// Some process told what has run.
+    pub(super) fn write_past_later(&mut self) {
+        // PAST-1, PAST-2
+        if self.config.keeps_rows && self.past.underway.is_empty() {
+            self.write_past_after(HISTORY_WRITTEN_EVERY);
+        }
+    }
+
+    fn write_past_after(&mut self, delay: Duration) {
+        if !std::mem::replace(&mut self.past.timer, true) {
+            let nodes = self.other_nodes().count() + 1;
+            let share = nodes.div_ceil(HISTORY_WRITERS_MAX) as u32;
+            self.after(delay * share, Timer::Past);
+        }
+    }
+
+    pub(super) fn write_past(&mut self) {
+        self.past.timer = false;
+        let rows = self.past_rows(BTreeMap::new(), HISTORY_WRITTEN_BYTES_MAX);
+        for (key, value) in rows {
+            self.past.underway.insert(key.clone());
+            let asker = Asker::Written { key: key.clone(), value: value.clone() };
+            self.ask(Question::Put { key, value }, Asked::Past(asker));
+        }
+    }
+
+    /// The last ones: nobody hears what becomes of them.
+    pub(super) fn write_all_past(&mut self) {
+        if !self.config.keeps_rows {
+            return;
+        }
+        let underway = self.asked.values().filter_map(|asked| match asked {
+            Asked::Past(Asker::Written { key, value }) => Some((key.clone(), value.clone())),
+            Asked::Past(_) | Asked::Kv(_) | Asked::Function(_) => None,
+        });
+        // Once: what is written here is newer.
+        let first = !std::mem::replace(&mut self.past.ends, true);
+        let underway = underway.filter(|_| first).collect();
+        for (key, value) in self.past_rows(underway, usize::MAX) {
+            self.out.push(Effect::Save { key, value, last: false });
+        }
+    }
+
+    /// What is to be put now, with these rows. Those that are dropped are deleted.
+    fn past_rows(
+        &mut self,
+        mut rows: BTreeMap<Key, Vec<u8>>,
+        step_bytes_max: usize,
+    ) -> BTreeMap<Key, Vec<u8>> {
+        let nodes = self.other_nodes().count() + 1;
+        let writer = Writer {
+            node: self.config.node,
+            clock_us: self.wall_us.saturating_sub(self.now.0 / 1000),
+            bytes_max: HISTORY_OF_NODE_BYTES_MAX.min(HISTORY_LIVING_BYTES_MAX / nodes),
+            step_bytes_max,
+        };
+        rows.append(&mut self.past.again);
+        for step in self.history.step(writer) {
+            match step {
+                Step::Write(entry) => {
+                    rows.insert(entry.key(), entry.to_value());
+                }
+                Step::Drop(key) => {
+                    rows.remove(&key);
+                    self.out.push(Effect::Forget { key });
+                }
+            }
+        }
+        rows
+    }
+
+    pub(super) fn on_past_answer(&mut self, asker: Asker, answer: Answer) {
+        match (asker, answer) {
+            (Asker::Written { key, value }, Answer::Written(written)) => {
+                self.past.underway.remove(&key);
+                if written.is_err() {
+                    self.past.again.insert(key, value);
+                }
+                if self.past.underway.is_empty() {
+                    if !self.past.again.is_empty() {
+                        self.write_past_after(HISTORY_AGAIN_AFTER);
+                    } else if self.history.has_unwritten() {
+                        self.write_past_after(HISTORY_WRITTEN_EVERY);
+                    }
+                }
+            }
+            (Asker::Read { round }, Answer::Page(Ok(page))) => self.on_past_page(round, page),
+            (Asker::Read { round }, Answer::Page(Err(why))) => {
+                if let Some(reading) = self.queries.reading(round) {
+                    reading.refused = Some(why.to_string());
+                }
+                self.has_read_past(round, 0);
+            }
+            (Asker::Sweep { node }, Answer::Page(page)) => {
+                self.past.sweeping = None;
+                let Ok(RowsPage { rows, next }) = page else { return };
+                for (bytes, _) in rows {
+                    self.out.push(Effect::Forget { key: Key { table: Table::History, bytes } });
+                }
+                match next {
+                    Some(from) => self.sweep_past_of(node, Some(from)),
+                    None => {
+                        self.past.swept.insert(node);
+                        self.sweep_past();
+                    }
+                }
+            }
+            (
+                Asker::Written { .. } | Asker::Read { .. } | Asker::Sweep { .. },
+                Answer::Rows(_)
+                | Answer::Written(_)
+                | Answer::Found(_)
+                | Answer::Keys(_)
+                | Answer::Page(_),
+            ) => unreachable!("a question is answered by what it asks for"),
+        }
+    }
+
+    /// All that this node was told of what has run is in the control store; absent: its rows end with the daemon.
+    pub fn past_is_written(&self) -> Option<bool> {
+        let past = &self.past;
+        let done = past.underway.is_empty() && past.again.is_empty();
+        self.config.keeps_rows.then_some(done && !self.history.has_unwritten())
+    }
+
+    // ---- reading ----
+
+    /// What dead nodes remembered, for that round: absent if there are none.
+    pub(super) fn begin_reading_past(&mut self, round: u64) -> Option<Reading> {
+        let mut nodes = self.dead_nodes();
+        nodes.truncate(HISTORY_NODES_DEAD_MAX);
+        nodes.reverse();
+        if !self.config.keeps_rows || nodes.is_empty() {
+            return None;
+        }
+        let node = *nodes.last().expect("it is not empty");
+        self.ask_past_of(node, None, Asker::Read { round });
+        Some(Reading { nodes, found: Vec::new(), bytes: 0, refused: None })
+    }
+
+    fn ask_past_of(&mut self, node: NodeNumber, from: Option<Vec<u8>>, asker: Asker) {
+        let (table, prefix) = (Table::History, node_key(node).bytes);
+        self.ask(Question::Scan { table, prefix, from }, Asked::Past(asker));
+    }
+
+    fn on_past_page(&mut self, round: u64, page: RowsPage) {
+        let RowsPage { rows, next } = page;
+        let Some(reading) = self.queries.reading(round) else { return };
+        let bytes: usize = rows.iter().map(|(_, value)| value.len()).sum();
+        reading.bytes += bytes;
+        // What does not parse was written by another program.
+        reading
+            .found
+            .extend(rows.iter().filter_map(|(_, value)| HistoryEntry::of_value(value).ok()));
+        let full = reading.bytes >= HISTORY_READ_BYTES_MAX;
+        if next.is_none() {
+            reading.nodes.pop();
+        }
+        match reading.nodes.last().copied().filter(|_| !full) {
+            Some(node) => {
+                self.ask_past_of(node, next, Asker::Read { round });
+                self.queries.count(round, bytes);
+            }
+            None => self.has_read_past(round, bytes),
+        }
+    }
+
+    // ---- forgetting ----
+
+    /// Of a head: dead nodes whose rows nobody reads any more.
+    pub(super) fn sweep_past(&mut self) {
+        if !self.config.keeps_rows || self.is_joined() || self.past.sweeping.is_some() {
+            return;
+        }
+        let dead = self.dead_nodes().into_iter().skip(HISTORY_NODES_DEAD_MAX);
+        let mut dead = dead.filter(|node| !self.past.swept.contains(node));
+        if let Some(node) = dead.next() {
+            self.sweep_past_of(node, None);
+        }
+    }
+
+    fn sweep_past_of(&mut self, node: NodeNumber, from: Option<Vec<u8>>) {
+        self.past.sweeping = Some(node);
+        self.ask_past_of(node, from, Asker::Sweep { node });
+    }
+
+    pub(super) fn check_past(&self) {
+        let asks = |asked: &&Asked| matches!(asked, Asked::Past(Asker::Written { .. }));
+        let written = self.asked.values().filter(asks).count();
+        assert_eq!(written, self.past.underway.len(), "PAST-2");
+        assert!(self.config.keeps_rows || self.past.underway.is_empty(), "PAST-1");
+    }
+}

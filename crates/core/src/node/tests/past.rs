@@ -1,0 +1,260 @@
+//! What has run, on its way into the control store and back.
+
+use std::time::Duration;
+
+use hoplo_base::limits::{
+    HISTORY_AGAIN_AFTER, HISTORY_NODES_DEAD_MAX, HISTORY_WRITTEN_EVERY, INSPECT_PATIENCE,
+};
+use hoplo_wire::control::Refusal;
+use hoplo_wire::node::{Run, RunCall, Runs};
+
+use super::far::{node_entry, number};
+use super::*;
+use crate::control::{ControlStore, HistoryEntry, MemoryStore, NodeState};
+use crate::node::{Others, RowsPage};
+
+/// One node of a cluster, and the store of that.
+struct Kept {
+    shell: Shell,
+    store: MemoryStore,
+    /// It answers nothing.
+    away: bool,
+    refuses: bool,
+    puts: usize,
+    index: u64,
+}
+
+fn runs(seqs: std::ops::Range<u64>) -> Runs {
+    let run = |seq| Run {
+        task: TaskId { owner: ProcessId::new(NodeNumber::alone(1), 1, 1), seq },
+        attempt: 0,
+        call: 0,
+        actor: None,
+        parent: None,
+        worker: None,
+        started_ns: 5,
+        ran_ns: 7,
+        ago_us: 0,
+        failure: None,
+    };
+    let call = RunCall { name: "f".to_string(), resources: Vec::new() };
+    Runs { calls: vec![call], runs: seqs.map(run).collect(), untold: 0 }
+}
+
+impl Kept {
+    /// The head is node 0.
+    fn new(at: usize) -> Self {
+        let mut shell = Shell::with(|config| {
+            (config.node, config.keeps_rows, config.clustered) = (number(at), true, true);
+        });
+        shell.node.set_wall_clock(1_000_000_000);
+        let (store, index) = (MemoryStore::new(), 0);
+        let mut kept = Self { shell, store, away: false, refuses: false, puts: 0, index };
+        kept.hears_of(0, NodeState::Alive);
+        kept.hears_of(at, NodeState::Alive);
+        kept
+    }
+
+    fn hears_of(&mut self, at: usize, state: NodeState) {
+        self.index += 1;
+        let (entry, index) = (Box::new(node_entry(at, state)), self.index);
+        self.shell.hears(Event::Member { entry, index });
+        self.settle();
+    }
+
+    fn dies(&mut self, at: usize) {
+        self.hears_of(at, NodeState::Alive);
+        self.hears_of(at, NodeState::dead("it fell"));
+    }
+
+    fn waits(&mut self, time: Duration) {
+        self.shell.waits(time);
+        self.settle();
+    }
+
+    /// The store does what it is asked.
+    fn settle(&mut self) {
+        while !self.away
+            && let Some((ask, question)) = self.shell.take(|effect| match effect {
+                Effect::Ask { ask, question } => Some((*ask, question.clone())),
+                _ => None,
+            })
+        {
+            let refusal = || Refusal::Disk("no space left on device".to_string());
+            let answer = match question {
+                Question::Put { key, value } => {
+                    self.puts += 1;
+                    Answer::Written(match self.refuses {
+                        true => Err(refusal()),
+                        false => self.store.put(key, value).map(|_| ()),
+                    })
+                }
+                Question::Scan { .. } if self.refuses => Answer::Page(Err(refusal())),
+                Question::Scan { table, prefix, from } => {
+                    let page = self.store.scan(table, &prefix, from.as_deref(), 2);
+                    let rows = page.rows.into_iter().map(|(key, row)| (key, row.value)).collect();
+                    Answer::Page(Ok(RowsPage { rows, next: page.next }))
+                }
+                other => panic!("{other:?} is not asked for history"),
+            };
+            self.shell.hears(Event::Answered { ask, answer });
+        }
+        while let Some(effect) = self.shell.take(|effect| match effect {
+            Effect::Save { key, value, .. } if key.table == Table::History => {
+                Some((key.clone(), Some(value.clone())))
+            }
+            Effect::Forget { key } if key.table == Table::History => Some((key.clone(), None)),
+            _ => None,
+        }) {
+            match effect {
+                (key, Some(value)) => drop(self.store.put(key, value)),
+                (key, None) => drop(self.store.delete(&key)),
+            }
+        }
+    }
+
+    fn rows(&self) -> Vec<HistoryEntry> {
+        crate::control::store::entries(&self.store)
+    }
+
+    /// What that node left, in so many rows.
+    fn left_by(&mut self, at: usize, rows: u32) {
+        for page in 0..rows {
+            let (node, job) = (number(at), JobId::new(number(at), 1));
+            let (calls, runs) = (Vec::new(), Vec::new());
+            let entry = HistoryEntry { node, job, page, clock_us: 1, forgotten: 0, calls, runs };
+            self.store.put(entry.key(), entry.to_value()).unwrap();
+        }
+    }
+
+    fn asks_history(&mut self) -> Option<Others> {
+        let tool = self.shell.tool();
+        self.shell.asks(tool, 1, "history", "10");
+        self.settle();
+        let at_once = self.shell.whole_report(tool, 1);
+        if at_once.is_none() {
+            self.waits(INSPECT_PATIENCE);
+        }
+        at_once.or_else(|| self.shell.whole_report(tool, 1)).map(|(_, others)| others)
+    }
+}
+
+fn seqs(rows: &[HistoryEntry]) -> Vec<u64> {
+    rows.iter().flat_map(|row| &row.runs).map(|ended| ended.run.task.seq).collect()
+}
+
+#[test]
+fn what_has_run_is_written_a_second_later_and_no_sooner_again_while_it_is_on_its_way() {
+    let mut kept = Kept::new(0);
+    let driver = kept.shell.driver();
+    assert_eq!(kept.shell.node.past_is_written(), Some(true));
+    kept.shell.says(driver, ToNode::Ran(runs(0..3)));
+    kept.waits(HISTORY_WRITTEN_EVERY / 2);
+    assert_eq!(kept.rows(), []);
+    kept.away = true;
+    kept.waits(HISTORY_WRITTEN_EVERY / 2);
+    kept.shell.says(driver, ToNode::Ran(runs(3..5)));
+    kept.waits(HISTORY_WRITTEN_EVERY * 5);
+    assert_eq!((kept.puts, kept.shell.node.past_is_written()), (0, Some(false)), "PAST-2");
+    kept.away = false;
+    kept.settle();
+    assert_eq!(seqs(&kept.rows()), [0, 1, 2]);
+    kept.waits(HISTORY_WRITTEN_EVERY);
+    assert_eq!((seqs(&kept.rows()), kept.rows().len()), (vec![0, 1, 2, 3, 4], 1));
+    assert_eq!(kept.shell.node.past_is_written(), Some(true));
+    assert_eq!(kept.rows()[0].runs[0].ended_us, 1_000_000_000);
+}
+
+#[test]
+fn a_row_that_the_store_refused_is_put_again_later() {
+    let mut kept = Kept::new(0);
+    let driver = kept.shell.driver();
+    kept.refuses = true;
+    kept.shell.says(driver, ToNode::Ran(runs(0..3)));
+    kept.waits(HISTORY_WRITTEN_EVERY);
+    assert_eq!(kept.puts, 1);
+    // What comes meanwhile is in the same row.
+    kept.shell.says(driver, ToNode::Ran(runs(3..5)));
+    kept.refuses = false;
+    kept.waits(HISTORY_AGAIN_AFTER);
+    kept.waits(HISTORY_WRITTEN_EVERY);
+    assert_eq!(seqs(&kept.rows()), [0, 1, 2, 3, 4]);
+    assert!(kept.puts <= 3, "{}", kept.puts);
+    assert_eq!(kept.shell.node.past_is_written(), Some(true));
+}
+
+#[test]
+fn a_node_that_stops_writes_the_rest_first_and_rows_that_are_on_their_way_once_more() {
+    let mut kept = Kept::new(1);
+    let driver = kept.shell.driver();
+    kept.away = true;
+    kept.shell.says(driver, ToNode::Ran(runs(0..3)));
+    kept.waits(HISTORY_WRITTEN_EVERY);
+    kept.shell.says(driver, ToNode::Ran(runs(3..5)));
+    kept.shell.hears(Event::Stop { why: "asked for".to_string() });
+    let stopped = |effect: &Effect| matches!(effect, Effect::Stopped);
+    let saved =
+        |effect: &Effect| matches!(effect, Effect::Save { key, .. } if key.table == Table::History);
+    let place = |what: &dyn Fn(&Effect) -> bool| kept.shell.effects.iter().position(what);
+    assert!(place(&saved).expect("it is written") < place(&stopped).expect("it stops"));
+    kept.settle();
+    assert_eq!(seqs(&kept.rows()), [0, 1, 2, 3, 4]);
+}
+
+#[test]
+fn a_node_whose_rows_end_with_it_writes_and_reads_none() {
+    let mut shell = Shell::new();
+    let driver = shell.driver();
+    shell.says(driver, ToNode::Ran(runs(0..3)));
+    shell.waits(HISTORY_WRITTEN_EVERY * 2);
+    let tool = shell.tool();
+    shell.asks(tool, 1, "history", "10");
+    let asks = |effect: &Effect| matches!(effect, Effect::Ask { .. }).then_some(());
+    assert_eq!(shell.take(asks), None, "PAST-1");
+    assert_eq!(shell.node.past_is_written(), None);
+}
+
+#[test]
+fn a_question_reads_the_rows_of_dead_nodes_only_the_latest_death_first() {
+    let mut kept = Kept::new(0);
+    for at in 1..5 {
+        kept.left_by(at, 5);
+    }
+    kept.hears_of(2, NodeState::Alive);
+    kept.dies(1);
+    kept.dies(4);
+    let others = kept.asks_history().unwrap();
+    assert_eq!(others.missing.len(), 1, "2 lives, and does not answer: {:?}", others.missing);
+    let nodes: Vec<NodeNumber> = others.past.iter().map(|row| row.node).collect();
+    let expected = [[number(4); 5], [number(1); 5]].concat();
+    assert_eq!(nodes, expected, "nothing of 2, which lives, and 3, which nobody knows");
+}
+
+#[test]
+fn a_store_that_refuses_or_is_silent_is_named_in_the_answer() {
+    let mut kept = Kept::new(0);
+    kept.left_by(1, 1);
+    kept.dies(1);
+    kept.refuses = true;
+    let others = kept.asks_history().unwrap();
+    assert!(others.missing[0].contains("no space left on device"), "{:?}", others.missing);
+    kept.away = true;
+    let others = kept.asks_history().unwrap();
+    assert!(others.missing[0].contains("did not answer"), "{:?}", others.missing);
+    // What it says later is for nobody.
+    (kept.away, kept.refuses) = (false, false);
+    kept.settle();
+}
+
+#[test]
+fn a_head_deletes_the_rows_of_nodes_that_died_long_before_and_others_do_not() {
+    for (at, left) in [(0, HISTORY_NODES_DEAD_MAX), (1, HISTORY_NODES_DEAD_MAX + 3)] {
+        let mut kept = Kept::new(at);
+        for dead in 2..HISTORY_NODES_DEAD_MAX + 5 {
+            kept.left_by(dead, 3);
+            kept.dies(dead);
+        }
+        let rows = kept.rows();
+        assert_eq!(rows.len(), 3 * left);
+    }
+}
