@@ -213,7 +213,8 @@ def method_options(given: Mapping[str, Any]) -> MethodOptions:
     """Parses options of `@hoplo.method` and of a method's `.options()`."""
     value = _checked(given, _METHOD, "a method")
     return MethodOptions(
-        num_returns=value["num_returns"],
+        # The actor makes one list of the refs of all its values (`_dynamic`).
+        num_returns=1 if given.get("num_returns") == "dynamic" else value["num_returns"],
         concurrency_group=value["concurrency_group"],
         max_task_retries=value["max_task_retries"],
         retry_exceptions=value["retry_exceptions"],

@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, cast
 
-from . import _core
+from . import _core, _dynamic
 from .actor import OWN_METHODS, ActorExit
 from .exceptions import TaskCancelledError
 
@@ -220,7 +220,7 @@ class ActorRuntime:
                 function = vars(base)[name]
                 bind = getattr(type(function), "__get__", None)
                 bound = function if bind is None else bind(function, self.instance, cls)
-                return cast("Callable[..., Any]", bound)
+                return _dynamic.bound(function, cast("Callable[..., Any]", bound))
         # Of a class that answers by `__getattr__`, or whose `__new__` gave something else.
         return cast("Callable[..., Any]", getattr(self.instance, name))
 

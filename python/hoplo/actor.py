@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
+from typing import Any, Generic, NamedTuple, NoReturn, TypeVar, cast
 
 from . import _core, _options, _signature
 from ._options import ActorOptions, MethodOptions
@@ -108,6 +108,11 @@ def method(function: Callable[..., Any] | None = None, /, **options: Any) -> Any
 
     def mark(function: _F) -> _F:
         setattr(function, _MARK, marked)
+        if options.get("num_returns") == "dynamic":
+            from . import _dynamic
+
+            _dynamic.refuse_others(function.__qualname__, function)
+            _dynamic.mark(function)
         return function
 
     return mark if function is None else mark(function)
@@ -303,7 +308,12 @@ def methods_of(actor_class: type) -> list[MethodInfo]:
 
 def with_method_options(method: _core.ActorMethod, given: Mapping[str, Any]) -> _core.ActorMethod:
     """The same method with the options `given` in place of those it has."""
-    return method._with(_options.method_options(given))
+    options = _options.method_options(given)
+    if given.get("num_returns") == "dynamic":
+        from ._dynamic import DynamicMethod
+
+        return cast("_core.ActorMethod", DynamicMethod(method, given))
+    return method._with(options)
 
 
 def no_such_method(class_name: str, name: str, known: Iterable[str]) -> AttributeError:

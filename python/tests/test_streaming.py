@@ -129,6 +129,63 @@ def test_dynamic_is_for_functions_that_yield():
             return 1
 
 
+@hoplo.remote
+class Reader:
+    def lines(self, count):
+        yield from range(count)
+
+    @hoplo.method(num_returns="dynamic")
+    def words(self, count, fails=False):
+        yield from "abcdef"[:count]
+        if fails:
+            raise KeyError("torn")
+
+
+@hoplo.remote
+class AsyncReader:
+    async def lines(self, count):
+        for number in range(count):
+            yield number
+
+    @hoplo.method(num_returns="dynamic")
+    async def words(self, count):
+        for letter in "abcdef"[:count]:
+            yield letter
+
+
+@pytest.mark.parametrize("kind", [Reader, AsyncReader, Reader.options(max_concurrency=2)])
+def test_a_dynamic_method_gives_one_ref_whose_value_holds_a_ref_for_each_item(kind):
+    reader = kind.remote()
+    ref = reader.words.remote(2)
+    assert isinstance(ref, hoplo.ObjectRef)
+    refs = hoplo.get(ref)
+    assert hoplo.get(list(refs)) == hoplo.get(list(refs)) == ["a", "b"]
+    dynamic = reader.lines.options(num_returns="dynamic", name="reading")
+    assert hoplo.get(list(hoplo.get(dynamic.remote(3)))) == [0, 1, 2]
+    assert repr(dynamic).endswith("Reader.lines, num_returns='dynamic')")
+    streaming = dynamic.options(num_returns="streaming")
+    assert hoplo.get(list(streaming.remote(2))) == [0, 1]
+
+
+def test_what_a_dynamic_method_yielded_before_its_error_is_kept():
+    reader = Reader.remote()
+    *good, bad = hoplo.get(reader.words.remote(2, fails=True))
+    assert hoplo.get(good) == ["a", "b"]
+    with pytest.raises(KeyError, match="torn"):
+        hoplo.get(bad)
+    with pytest.raises(KeyError, match="torn"):
+        hoplo.get(reader.words.remote(0, fails=True))
+    with pytest.raises(ValueError, match=r"for functions that yield, and .*plain does not"):
+
+        class Plain:
+            @hoplo.method(num_returns="dynamic")
+            def plain(self):
+                return 1
+
+    with pytest.raises(TypeError, match="runs nothing"):
+        reader.lines.options(num_returns="dynamic")(1)
+
+
 def test_values_come_before_the_task_ends(gate):
     @hoplo.remote
     def slow():
