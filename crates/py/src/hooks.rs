@@ -18,10 +18,22 @@ use pyo3::sync::PyOnceLock;
 use crate::errors;
 use crate::python::Import;
 
-struct Batch {
-    stderr: bool,
-    text: String,
+enum Batch {
+    Text {
+        stderr: bool,
+        text: String,
+    },
+    /// Of a progress bar: who printed it, and the line.
+    Bar {
+        printer: String,
+        line: String,
+    },
+    /// The last one.
+    End,
 }
+
+/// What lines of bars have in them; as in `python/hoplo/_bars.py`.
+const BAR_MARK: &str = "\x1fhoplo-bar ";
 
 struct Printer {
     batches: SyncSender<Batch>,
@@ -46,7 +58,13 @@ impl DriverHooks {
     }
 
     fn print(&self, stderr: bool, text: String) {
-        match self.batches.try_send(Batch { stderr, text }) {
+        if !text.is_empty() {
+            self.send(Batch::Text { stderr, text });
+        }
+    }
+
+    fn send(&self, batch: Batch) {
+        match self.batches.try_send(batch) {
             // Full: whoever prints so much reads the files of the session. Disconnected: shut down.
             Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
         }
@@ -58,7 +76,14 @@ impl Hooks for DriverHooks {
         let pid = pid.map(|pid| format!(" pid={pid}")).unwrap_or_default();
         let mut text = String::new();
         for line in lines {
-            text.push_str(&format!("({title}{pid}) {line}\n"));
+            if line.contains(BAR_MARK) {
+                // In the order in which they were printed.
+                self.print(stderr, std::mem::take(&mut text));
+                let (printer, line) = (format!("({title}{pid}) "), line.clone());
+                self.send(Batch::Bar { printer, line });
+            } else {
+                text.push_str(&format!("({title}{pid}) {line}\n"));
+            }
         }
         self.print(stderr, text);
     }
@@ -85,33 +110,55 @@ impl Hooks for DriverHooks {
 fn print_all(batches: &Receiver<Batch>) {
     static BEGIN_NO_SESSION: Import = Import::new("hoplo._api", "begin_no_session_here");
     for batch in batches {
-        let Batch { stderr, text } = batch;
-        if stderr && text.is_empty() {
-            return; // the last one, of `finish_printing`
-        }
+        let ends = matches!(batch, Batch::End);
         let attached = Python::try_attach(|py| {
             // `shutdown` waits for this thread, and what the program has put in the place of its output may call
             // hoplo. Said each time: Python forgets what a thread that it did not start has said.
             let _ = BEGIN_NO_SESSION.get(py).and_then(|begin_no_session| begin_no_session.call0());
-            let name = if stderr { intern!(py, "stderr") } else { intern!(py, "stdout") };
             // A program may have closed or replaced it by anything.
-            let _ = py.import(intern!(py, "sys")).and_then(|sys| {
-                let stream = sys.getattr(name)?;
-                stream.call_method1(intern!(py, "write"), (text,))?;
-                stream.call_method0(intern!(py, "flush"))
-            });
+            let _ = match batch {
+                Batch::Text { stderr, text } => print_text(py, stderr, &text),
+                Batch::Bar { printer, line } => show_bar(py, &printer, &line),
+                Batch::End => bars(py).map_or(Ok(()), |bars| bars.call_method0("close").map(drop)),
+            };
         });
-        if attached.is_none() {
-            return; // the interpreter ends
+        if ends || attached.is_none() {
+            return; // the session ends, or the interpreter
         }
     }
+}
+
+fn print_text(py: Python<'_>, stderr: bool, text: &str) -> PyResult<()> {
+    let name = if stderr { intern!(py, "stderr") } else { intern!(py, "stdout") };
+    let stream = py.import(intern!(py, "sys"))?.getattr(name)?;
+    match bars(py) {
+        Some(bars) => {
+            bars.call_method1(intern!(py, "print_text"), (stream, text))?;
+        }
+        None => {
+            stream.call_method1(intern!(py, "write"), (text,))?;
+            stream.call_method0(intern!(py, "flush"))?;
+        }
+    }
+    Ok(())
+}
+
+/// What shows bars, if it was ever asked to.
+fn bars(py: Python<'_>) -> Option<Bound<'_, PyAny>> {
+    let modules = py.import(intern!(py, "sys")).and_then(|sys| sys.getattr(intern!(py, "modules")));
+    modules.and_then(|modules| modules.get_item(intern!(py, "hoplo._bars"))).ok()
+}
+
+fn show_bar(py: Python<'_>, printer: &str, line: &str) -> PyResult<()> {
+    static TOLD: Import = Import::new("hoplo._bars", "told");
+    TOLD.get(py)?.call1((printer, line))?;
+    Ok(())
 }
 
 /// Prints what has come so far; at shutdown, detached.
 pub(crate) fn finish_printing() {
     let Some(printer) = PRINTER.lock().take() else { return };
-    let last = Batch { stderr: true, text: String::new() };
-    if printer.batches.send(last).is_ok() {
+    if printer.batches.send(Batch::End).is_ok() {
         // It does not panic; if it did, nothing more is printed.
         let _ = printer.thread.join();
     }

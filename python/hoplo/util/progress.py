@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from types import TracebackType
@@ -117,16 +118,34 @@ class _Notebook:
 
 
 def _display() -> _Terminal | _Notebook | None:
-    # IPython is asked only where it runs already: importing it would take longer than most loops.
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    if shell is not None and hasattr(shell, "kernel"):
-        from IPython.display import display
-
-        return _Notebook(display)
+    if in_notebook():
+        return notebook_output()
     if sys.stderr is not None and sys.stderr.isatty():
         return _Terminal(sys.stderr)
     return None
+
+
+def in_notebook() -> bool:
+    """Whether this is the process of a notebook."""
+    # IPython is asked only where it runs already: importing it would take longer than most loops.
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return shell is not None and hasattr(shell, "kernel")
+
+
+def notebook_output() -> _Notebook:
+    """A place below the cell, for text that changes."""
+    from IPython.display import display
+
+    return _Notebook(display)
+
+
+def columns(stream: TextIO) -> int:
+    """How wide this terminal is."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 80
+    except (OSError, ValueError, AttributeError):
+        return 80
 
 
 def _clock(seconds: float) -> str:

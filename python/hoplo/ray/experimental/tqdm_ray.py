@@ -1,31 +1,35 @@
-"""`tqdm` for tasks and actors: a bar in the driver's terminal, lines elsewhere.
+"""`tqdm` for tasks and actors: live bars in the driver's terminal, each in a line of its own.
 
-Many processes print at the same time, so a process that has no terminal prints whole lines: one
-every few seconds, and one at the end. The driver shows them with the name of the task or actor in
-front, as all that workers print.
+A worker tells its driver of a bar several times a second, and at its end. Without a terminal the
+driver prints a line every 2 s, and one at the end. See `hoplo._bars`.
 """
 
 from __future__ import annotations
 
+import itertools
+import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sized
 from typing import Any
 
+from hoplo import _bars, _core
 from hoplo.util.progress import Progress
 
 from .._absent import absent
 
 __all__ = ["safe_print", "tqdm"]
 
-LINE_SECONDS = 2.0
-"""Between two lines of one bar."""
+FLUSH_SECONDS = 0.25
+"""Between two words of one bar."""
+
+_numbers = itertools.count()
 
 
 class tqdm:  # noqa: N801
     """Counts steps and shows them. Also iterates over `iterable`, a step for each item.
 
-    `total` is the number of steps, by default the iterable's length. A line is shown at most every
+    `total` is the number of steps, by default the iterable's length. The bar is told at most every
     `flush_interval_s` seconds. `unit` and `position` have no effect.
 
     >>> bar = tqdm(desc="files", total=3)
@@ -47,11 +51,14 @@ class tqdm:  # noqa: N801
         if total is None and isinstance(iterable, Sized):
             total = len(iterable)
         self._iterable = iterable
-        self._interval = LINE_SECONDS if flush_interval_s is None else flush_interval_s
+        self._interval = FLUSH_SECONDS if flush_interval_s is None else flush_interval_s
         self._is_closed = False
-        self._told_at = time.monotonic()
-        self._told: int | None = None
-        self._progress = Progress(desc or "", total)
+        self._key = f"{os.getpid()}.{next(_numbers)}"
+        self._in_worker = _core.is_initialized() and (
+            _core.runtime_context()["worker_mode"] == "worker"
+        )
+        self._told_at = 0.0
+        self._progress = Progress(desc or "", total, shown=False)
 
     @property
     def n(self) -> int:
@@ -73,26 +80,21 @@ class tqdm:  # noqa: N801
     def set_description(self, desc: str) -> None:
         """Changes the text in front."""
         self._progress.label = desc
+        self._tell_seldom()
 
     def update(self, n: int = 1) -> None:
         """Counts `n` more steps."""
         self._progress.advance(n)
-        if not self._has_terminal() and time.monotonic() - self._told_at >= self._interval:
-            self._tell()
+        self._tell_seldom()
 
     def refresh(self) -> None:
         """Shows what is so far, now."""
-        if not self._has_terminal():
-            self._tell()
+        self._tell()
 
     def close(self) -> None:
         """Shows the end. Done again, it does nothing."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        if self._has_terminal():
-            self._progress.__exit__(None, None, None)
-        elif self._told != self.n:
+        if not self._is_closed:
+            self._is_closed = True
             self._tell()
 
     def __iter__(self) -> Iterator[Any]:
@@ -109,17 +111,30 @@ class tqdm:  # noqa: N801
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _has_terminal(self) -> bool:
-        return self._progress._display is not None
+    def _tell_seldom(self) -> None:
+        if not self._is_closed and time.monotonic() - self._told_at >= self._interval:
+            self._tell()
 
     def _tell(self) -> None:
-        self._told_at, self._told = time.monotonic(), self.n
-        print(self._progress.line(), file=sys.stderr, flush=True)
+        self._told_at = time.monotonic()
+        line = self._progress.line()
+        if not self._in_worker:
+            _bars.show(self._key, line, self._is_closed)
+        elif sys.__stderr__ is not None:
+            # Not what a task may have put in its place: the driver is to hear of it.
+            text = _bars.marked(self._key, line, self._is_closed)
+            print(text, file=sys.__stderr__, flush=True)
 
 
 def safe_print(*args: Any, **kwargs: Any) -> None:
-    """`print`."""
-    print(*args, **kwargs)
+    """`print`, above the bars of this process."""
+    stream = kwargs.pop("file", None) or sys.stdout
+    kwargs.pop("flush", None)
+    sep, end = kwargs.pop("sep", None), kwargs.pop("end", None)
+    if kwargs:
+        raise TypeError(f"safe_print() got an unexpected keyword argument {next(iter(kwargs))!r}")
+    text = (" " if sep is None else sep).join(map(str, args)) + ("\n" if end is None else end)
+    _bars.print_text(stream, text)
 
 
 __getattr__ = absent(__name__, __all__)
