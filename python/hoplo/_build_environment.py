@@ -17,6 +17,8 @@ On a node, environments of one user lie beside each other, for all daemons of th
   gets its turn when nobody writes any more, finds no built.json, and begins anew.
 - KEY.lock holds the bytes that KEY takes, and its time of change is that of the last use. When all
   take more than HOPLO_ENVIRONMENTS_GB, those go that nobody uses, the one used longest ago first.
+- Of the variables that an environment sets, those that installers read are set for them, too, and
+  are part of KEY: with another index there may be other packages.
 - Packages of the node's own Python are seen behind those that are installed, and count as there.
   They are no part of KEY: an environment that was built stays when they change.
 - Before a worker is started in any Python, a script of ours looks whether that can be (`_enter`).
@@ -61,6 +63,8 @@ def main() -> NoReturn:
         if "py_executable" in spec:
             program = of_executable(_texts.received(spec["py_executable"]))
         else:
+            for name, text in spec.get("variables", {}).items():
+                os.environ[_texts.received(name)] = _texts.expanded(_texts.received(text))
             program = of_packages(spec, request["home"], request["key"], int(lock))
     except Refused as error:
         print(error, flush=True)

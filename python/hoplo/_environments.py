@@ -24,6 +24,13 @@ _KNOWN = {
     "pip": ("packages", "pip_check", "pip_version", "pip_install_options"),
     "uv": ("packages", "uv_check", "uv_version", "uv_pip_install_options"),
 }
+_INSTALLERS = re.compile(
+    r"(PIP|UV|GIT|SSL|CMAKE)_"
+    r"|((ALL|FTP|HTTPS?|NO)_PROXY|(REQUESTS|CURL)_CA_BUNDLE|NETRC|CC|CXX|MAX_JOBS"
+    r"|C(XX|PP)?FLAGS|LDFLAGS)$",
+    re.IGNORECASE,
+)
+"""Variables that installers, and the compilers that they start, read."""
 _SECRET = re.compile(r"(?<=://)[^/@\s]+@")
 
 
@@ -135,14 +142,25 @@ def wanted(text: str) -> tuple[str, str, int] | None:
     if not names:
         return None
     (name,) = names
-    spec = json.dumps({name: env[name]}, sort_keys=True, separators=(",", ":"))
+    spec = with_variables(json.dumps({name: env[name]}), env.get("env_vars", {}))
     seconds = setup_timeout(env.get("config", {}))
     return spec, _what(name, env[name]), SETUP_TIMEOUT_SECONDS if seconds is None else seconds
+
+
+def with_variables(spec: str, variables: Mapping[str, str]) -> str:
+    """The spec of what is made for workers that have these variables: installers hear theirs."""
+    wish = json.loads(spec)
+    wish.pop("variables", None)
+    theirs = {name: text for name, text in variables.items() if _INSTALLERS.match(name)}
+    if theirs and "py_executable" not in wish:
+        wish["variables"] = theirs
+    return json.dumps(wish, sort_keys=True, separators=(",", ":"))
 
 
 def given(spec: str, patience: int) -> dict[str, Any]:
     """The fields of a `runtime_env` for what `wanted` told."""
     fields: dict[str, Any] = json.loads(spec)
+    fields.pop("variables", None)
     if patience != SETUP_TIMEOUT_SECONDS:
         fields["config"] = {"setup_timeout_seconds": patience or -1}
     return fields

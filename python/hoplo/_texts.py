@@ -7,6 +7,7 @@ byte. What has UTF-8 goes as it is.
 from __future__ import annotations
 
 import os
+import re
 import sys
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -27,3 +28,11 @@ def sent(text: str) -> str:
 
 def received(text: str) -> str:
     return os.fsdecode(text[1:].encode("latin-1")) if text.startswith("\0") else text
+
+
+def expanded(value: str) -> str:
+    """The value of a variable that users set, with what the node has for each `${NAME}` in it."""
+    return _NAMED.sub(lambda named: os.environ.get(named[1], ""), value)
+
+
+_NAMED = re.compile(r"\$\{([^{}=]+)\}")

@@ -269,11 +269,11 @@ class World:
             )
         self.warning = ""
         self.runtime_env = json.dumps({name: part for name, part in own.items() if part})
-        received = _texts.received
+        received, expanded = _texts.received, _texts.expanded
         variables = own.get("env_vars", {}).items()
         self.env: dict[str, str | None] = {
             **request.get("env", {}),
-            **{received(name): received(value) for name, value in variables},
+            **{received(name): expanded(received(value)) for name, value in variables},
         }
         working_dir = received(own.get("working_dir") or "") or None
         added = [received(entry) for entry in own.get("py_modules", ())]

@@ -408,6 +408,42 @@ print(*hoplo.get(look.remote(), timeout=50))
     assert said == [[f"{place}/venv", "2.0"]] * 2
 
 
+@pytest.mark.near
+def test_the_environment_of_a_job_is_built_before_a_task_needs_it(wheels, base):
+    env = pip(wheels, "lonely==1.0")
+    code = f"""
+import glob, hoplo, time
+hoplo.init(num_cpus=1, runtime_env={env!r})
+home = {str(base / "environments")!r}
+until = time.monotonic() + 50
+while time.monotonic() < until:
+    if glob.glob(home + "/*/built.json"):
+        break
+    time.sleep(0.1)
+else:
+    raise SystemExit("nothing was built")
+print("built")
+"""
+    said = run_driver(code, env={**os.environ, "HOPLO_TMPDIR": str(base)}).stdout
+    assert said.split() == ["built"]
+
+
+def test_installers_hear_their_variables_and_are_another_environment_with_others(wheels):
+    index = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels), "LEVEL": "debug"}
+    bare = {"packages": ["lonely==1.0"], "pip_install_options": []}
+    found = hoplo.get(
+        python.options(runtime_env={"pip": bare, "env_vars": index}).remote(), timeout=50
+    )
+    index["LEVEL"] = "info"
+    again = hoplo.get(
+        python.options(runtime_env={"pip": bare, "env_vars": index}).remote(), timeout=50
+    )
+    assert found[1] == again[1], "what installers do not read makes no other environment"
+    index["PIP_FIND_LINKS"] = "/nowhere"
+    text = error_of(version, "lonely", runtime_env={"pip": bare, "env_vars": index})
+    assert "No matching distribution found for lonely==1.0" in text, text
+
+
 def test_files_that_somebody_removed_are_made_again(wheels):
     env = pip(wheels, "lonely==1.0") | {"env_vars": {"AGAIN": "1"}}
     task = python.options(runtime_env=env)

@@ -121,6 +121,19 @@ def test_values_and_folders_that_are_no_utf8_were_refused(tmp_path):
     assert hoplo.get(look.remote()) == (given, folder, env, b"a\xff")
 
 
+@pytest.mark.near
+def test_a_name_in_braces_stands_for_what_the_node_has():
+    given = {
+        "LONGER": "/opt/bin:${PATH}:end",
+        "NOTHING": "a${NO_SUCH_NAME}b",
+        "PLAIN": "$PATH {PATH} ${} $",
+    }
+    own = variables.options(runtime_env={"env_vars": given})
+    path = os.environ["PATH"]
+    expected = [f"/opt/bin:{path}:end", "ab", "$PATH {PATH} ${} $"]
+    assert hoplo.get(own.remote(*given)) == expected
+
+
 def test_a_variable_with_which_linux_starts_no_program_is_refused():
     most = "x" * (128 * 1024 - len("BIG=") - 1)
 

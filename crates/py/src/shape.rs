@@ -12,6 +12,7 @@ use crate::current;
 use crate::options::Where;
 use crate::packages;
 use crate::placement::Place;
+use crate::python::Import;
 use crate::session::Session;
 
 /// The shape of a task or actor made here: its own environment over the one that this code runs in.
@@ -28,11 +29,21 @@ pub(crate) fn shape(
         None => outer,
         Some(json) => merged(outer, packages::runtime_env(py, session, json)?),
     };
+    tell_installer(py, &mut env)?;
     check_size(&env)?;
     env.group = group.inside(session);
     let resources = group.named(session, resources.clone());
     let Where { strategy, labels } = place.clone();
     Ok(Arc::new(Shape { resources, env, strategy, labels }))
+}
+
+/// Whoever makes the Python of this environment is told the variables that it sets, after all is merged.
+fn tell_installer(py: Python<'_>, env: &mut RuntimeEnv) -> PyResult<()> {
+    static WITH_VARIABLES: Import = Import::new("hoplo._environments", "with_variables");
+    if let Some(python) = &mut env.python {
+        python.spec = WITH_VARIABLES.get(py)?.call1((&python.spec, &env.env_vars))?.extract()?;
+    }
+    Ok(())
 }
 
 /// What one asks for was checked alone; with what its caller and its job ask for it may be too much.

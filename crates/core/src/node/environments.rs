@@ -64,7 +64,9 @@ impl Node {
 
     fn pythons_in_use(&self) -> BTreeSet<PythonEnv> {
         let waiting = self.scheduler.claims().map(|(_, _, shape, _, _)| &shape.env);
-        let envs = waiting.chain(self.pool.envs());
+        let of_jobs = self.jobs.values().filter(|job| job.ended_us.is_none());
+        let of_jobs = of_jobs.map(|job| &job.config.env);
+        let envs = waiting.chain(self.pool.envs()).chain(of_jobs);
         envs.filter_map(|env| env.python.as_deref().cloned()).collect()
     }
 }

@@ -10,7 +10,7 @@ use hoplo_wire::node::JobConfig;
 use super::{Effect, Node};
 use crate::actors::life;
 use crate::control::JobEntry;
-use crate::sched::{groups, workers};
+use crate::sched::{environments, groups, workers};
 
 #[derive(Debug)]
 pub struct Job {
@@ -38,8 +38,13 @@ impl Node {
             ended_us: None,
         };
         self.save(&job.entry());
+        let python = job.config.env.python.as_deref().cloned();
         self.jobs.insert(id, job);
         self.forget_jobs();
+        if let Some(python) = python {
+            // Its first task will want it: who installs it need not wait for that.
+            self.pass_to_environments(environments::Event::Wanted { python });
+        }
         id
     }
 

@@ -2,7 +2,7 @@
 
 use hoplo_base::limits::{ENVIRONMENT_IDLE, STARTS_FAILED_MAX, WORKER_IDLE};
 use hoplo_base::{ProcessId, ResourceSet};
-use hoplo_wire::node::{PythonEnv, RuntimeEnv, Shape, ToClient, ToNode};
+use hoplo_wire::node::{JobConfig, PythonEnv, RuntimeEnv, Shape, ToClient, ToNode};
 use hoplo_wire::{Failure, FailureKind};
 
 use super::{Event, HELLO_PID, Role, Shell, hello};
@@ -53,6 +53,24 @@ fn a_worker_is_forked_when_its_environment_is_made() {
     shell.demands(driver, 2);
     assert_eq!(shell.makes(), None);
     assert!(shell.forked().is_some());
+}
+
+#[test]
+fn what_a_job_asks_for_is_made_at_once_and_kept_as_long_as_the_job() {
+    let mut shell = Shell::new();
+    let env = RuntimeEnv { python: Some(Box::new(python())), ..RuntimeEnv::default() };
+    let driver = shell.driver_of(JobConfig { env, ..JobConfig::default() });
+    let ticket = shell.makes().expect("nobody waits for a task");
+    shell.hears(Event::EnvironmentMade { ticket });
+    for _ in 0..5 {
+        shell.waits(ENVIRONMENT_IDLE);
+        assert_eq!(shell.lets_go(), None);
+    }
+    shell.hears(Event::Closed { process: driver });
+    for _ in 0..5 {
+        shell.waits(ENVIRONMENT_IDLE);
+    }
+    assert_eq!(shell.lets_go(), Some(()));
 }
 
 #[test]
