@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import subprocess
 import sys
 import time
 
@@ -113,6 +114,23 @@ def test_why_of_nothing_and_of_nonsense(head):
 
 
 # ------------------------------------------------------------------------------------ alone
+
+
+def test_completions_of_each_shell_know_the_commands():
+    for shell in ("bash", "zsh", "fish"):
+        script = command("completion", shell).stdout
+        assert "summary" in script
+        assert "token-file" in script
+        assert command("completion", env={**os.environ, "SHELL": f"/bin/{shell}"}).stdout == script
+    done = command("completion", check=False, env={**os.environ, "SHELL": "/bin/sh"})
+    assert done.returncode == 1
+    assert "say for which shell: `hoplo completion bash`" in done.stderr
+    script = command("completion", "bash").stdout
+    typed = "COMP_WORDS=(hoplo sta) COMP_CWORD=1; _hoplo hoplo sta hoplo; echo ${COMPREPLY[@]}"
+    shown = subprocess.run(
+        ["bash", "-c", f"{script}\n{typed}"], capture_output=True, text=True, check=True
+    )
+    assert shown.stdout.split() == ["start", "status"]
 
 
 def test_version():

@@ -10,6 +10,7 @@ macro_rules! print {
     ($($text:tt)*) => { $crate::said({ use std::io::Write as _; write!(std::io::stdout(), $($text)*) }) };
 }
 
+mod completion;
 mod control;
 mod control_node;
 mod doctor;
@@ -24,13 +25,17 @@ mod tool;
 
 use std::process::ExitCode;
 
+use clap::builder::Styles;
+use clap::builder::styling::AnsiColor;
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
 #[command(
     name = "hoplo",
     version,
-    about = "Starts a hoplo node that stays, and shows what a node does"
+    about = "Starts a hoplo node that stays, and shows what a node does",
+    after_help = "`hoplo help COMMAND` says more of one. A program needs none of them: hoplo.init() starts a node of its own.",
+    styles = styles()
 )]
 struct Cli {
     #[command(subcommand)]
@@ -65,11 +70,22 @@ enum Command {
     /// Make, list and revoke the tokens with which others join this machine's head
     #[command(subcommand)]
     Token(token::TokenCommand),
+    /// Print a script that has a shell complete what you type: eval "$(hoplo completion bash)"
+    Completion(completion::CompletionArgs),
     /// Print the version
     Version,
     /// The node daemon itself
     #[command(hide = true)]
     Daemon(start::DaemonArgs),
+}
+
+/// On a terminal that has colors.
+const fn styles() -> Styles {
+    Styles::styled()
+        .header(AnsiColor::Green.on_default().bold())
+        .usage(AnsiColor::Green.on_default().bold())
+        .literal(AnsiColor::Cyan.on_default().bold())
+        .placeholder(AnsiColor::Cyan.on_default())
 }
 
 fn main() -> ExitCode {
@@ -86,6 +102,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Control(command) => control::run(&command),
         Command::Token(command) => token::run(&command),
+        Command::Completion(args) => completion::completion(&args),
         Command::Version => {
             println!("hoplo {}", env!("CARGO_PKG_VERSION"));
             Ok(())
