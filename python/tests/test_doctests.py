@@ -68,6 +68,12 @@ except ImportError:
     pass
 else:
     MODULES += ["hoplo.util.joblib", "hoplo.ray.util.joblib"]
+try:
+    import dask  # noqa: F401
+except ImportError:
+    pass
+else:
+    MODULES += ["hoplo.util.dask", "hoplo.ray.util.dask"]
 
 GIVEN = """
 import hoplo
