@@ -14,7 +14,7 @@ import traceback
 from typing import Any, TypeVar
 
 from . import _core, exceptions
-from .exceptions import HoploError, RemoteErrorStandIn, TaskError
+from .exceptions import HoploError, RemoteErrorStandIn, TaskCancelledError, TaskError
 
 _BYTES_MAX = _core.FAILURE_PAYLOAD_BYTES_MAX
 _TRACEBACK_BYTES_MAX = 24 * 1024
@@ -231,7 +231,8 @@ def _instance(cause: BaseException) -> TaskError:
     if raised_type is TaskError:
         return TaskError(*cause.args)
     try:
-        error = _made_of(raised_type, type(cause), _all_args(cause))
+        kind = type(cause) if issubclass(raised_type, type(cause)) else raised_type
+        error = _made_of(raised_type, kind, _all_args(cause))
         error.args = cause.args
         error.__dict__.update(cause.__dict__)
     except Exception:
@@ -256,7 +257,14 @@ def _made_of(made: type[_Made], kind: type[BaseException], args: tuple[Any, ...]
 
 _HEAP_TYPE = 1 << 9
 # Raised for real, these would end the program, or a generator, that asked for the result.
-_NEVER_RAISED = (StopIteration, StopAsyncIteration, RemoteErrorStandIn)
+_NEVER_RAISED = (
+    StopIteration,
+    StopAsyncIteration,
+    GeneratorExit,
+    SystemExit,
+    KeyboardInterrupt,
+    RemoteErrorStandIn,
+)
 
 
 def _raised_type(cause_type: type[BaseException]) -> type[TaskError]:
@@ -264,12 +272,19 @@ def _raised_type(cause_type: type[BaseException]) -> type[TaskError]:
     if known is not None:
         return known
     made: type[TaskError] = TaskError
-    if issubclass(cause_type, Exception) and not issubclass(cause_type, _NEVER_RAISED):
+    if issubclass(cause_type, KeyboardInterrupt):
+        # Somebody interrupted it, though nobody asked for that by `cancel`.
+        bases: tuple[type, ...] = (TaskError, TaskCancelledError)
+    elif issubclass(cause_type, _NEVER_RAISED):
+        bases = ()
+    else:
+        bases = (TaskError, cause_type)
+    if bases:
         name = f"TaskError({cause_type.__name__})"
         try:
             made = type(
                 name,
-                (TaskError, cause_type),
+                bases,
                 {"__module__": "hoplo.exceptions", "__qualname__": name, "__doc__": None},
             )
         except Exception:

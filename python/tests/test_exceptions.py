@@ -35,6 +35,10 @@ def _with_fields(code, detail):
     return WithFields(code, detail=detail)
 
 
+class Aborted(BaseException):
+    """Passes by every `except Exception`."""
+
+
 @hoplo.remote
 def fail(error):
     raise error
@@ -157,7 +161,7 @@ def test_an_error_through_three_tasks_names_the_first():
 
 
 def test_what_would_end_a_program_or_a_generator_is_a_plain_task_error():
-    for error in (StopIteration(3), KeyboardInterrupt(), GeneratorExit()):
+    for error in (StopIteration(3), GeneratorExit()):
         with pytest.raises(TaskError) as caught:
             hoplo.get(fail.remote(error))
         assert type(caught.value) is TaskError
@@ -230,3 +234,18 @@ def test_an_error_of_get_names_no_ref():
     with pytest.raises(ValueError, match="no") as caught:
         asyncio.run(awaits(ref))
     assert caught.value.object_id == ref.hex()
+
+
+def test_an_exception_that_is_no_exception_keeps_its_type():
+    with pytest.raises(Aborted, match="by hand") as caught:
+        hoplo.get(fail.remote(Aborted("by hand")))
+    assert isinstance(caught.value, TaskError)
+    assert type(caught.value.cause) is Aborted
+
+
+def test_a_task_that_is_interrupted_by_itself_is_told_as_cancelled():
+    with pytest.raises(exceptions.TaskCancelledError) as caught:
+        hoplo.get(fail.remote(KeyboardInterrupt("enough")))
+    assert not isinstance(caught.value, KeyboardInterrupt), "it would end the program"
+    assert isinstance(caught.value, TaskError)
+    assert type(caught.value.cause) is KeyboardInterrupt
