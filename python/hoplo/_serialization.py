@@ -23,7 +23,7 @@ import sys
 import types
 from collections import ChainMap
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from . import _core
 from .exceptions import SerializationError
@@ -166,7 +166,7 @@ def serialization_error(value: object, name: str, error: BaseException) -> Seria
     path, leaf, reason = name, value, error
     found = next(find_unpicklable(value, name), None)
     if found is not None:
-        path, leaf, reason = found
+        path, leaf, reason = found.path, found.part, found.reason
     remedy = (
         "Create it inside the task or in the actor's constructor, or leave it out in __getstate__."
     )
@@ -290,12 +290,25 @@ def _tensor(buffer: Any, dtype: Any, shape: tuple[int, ...]) -> Any:
 _PARTS_LOOKED_AT_MAX = 10_000
 
 
-def find_unpicklable(value: object, name: str) -> Iterator[tuple[str, object, BaseException]]:
-    """The innermost parts of `value` that cannot be pickled: path, part and pickle's reason."""
+class Unpicklable(NamedTuple):
+    """A part of a value that cannot be pickled, though all that it holds can."""
+
+    path: str
+    step: str
+    """The end of the path: from the value that holds it."""
+    part: object
+    reason: BaseException
+    """What pickle raises."""
+    parent: object
+    """What holds it; None for the value itself."""
+
+
+def find_unpicklable(value: object, name: str, depth: int | None = None) -> Iterator[Unpicklable]:
+    """The innermost parts of `value` that cannot be pickled, or those at most `depth` steps in."""
     seen: set[int] = set()
     keep: list[object] = []  # so that no id in `seen` is used twice
 
-    def look(part: object, path: str) -> Iterator[tuple[str, object, BaseException]]:
+    def look(part: object, path: str, step: str, parent: object, left: int | None) -> Iterator[Any]:
         if id(part) in seen or len(seen) > _PARTS_LOOKED_AT_MAX:
             return
         seen.add(id(part))
@@ -304,15 +317,17 @@ def find_unpicklable(value: object, name: str) -> Iterator[tuple[str, object, Ba
         if reason is None:
             return
         guilty_parts = False
-        for step, inner in parts(part):
-            for found in look(inner, path + step):
-                guilty_parts = True
-                yield found
+        if left != 0:
+            for further, inner in parts(part):
+                deeper = None if left is None else left - 1
+                for found in look(inner, path + further, further, part, deeper):
+                    guilty_parts = True
+                    yield found
         if not guilty_parts:
-            yield path, part, reason
+            yield Unpicklable(path, step, part, reason, parent)
 
     try:
-        yield from look(value, name)
+        yield from look(value, name, name, None, depth)
     except RecursionError:
         return
 

@@ -46,8 +46,8 @@ def inspect_serializability(
         print(f"{shown} can be pickled", file=print_file)
         return True, set()
     parts = [
-        UnpicklablePart(path, type(part).__name__, str(reason))
-        for path, part, reason in find_unpicklable(obj, shown)
+        UnpicklablePart(found.path, type(found.part).__name__, str(found.reason))
+        for found in find_unpicklable(obj, shown)
     ]
     print(f"{shown} cannot be pickled:", file=print_file)
     for found in parts:
