@@ -288,6 +288,7 @@ def _config(
         env["env_vars"] = {**env.get("env_vars", {}), "HOPLO_TASK_EVENTS": "off"}
         runtime_env = env
 
+    named = _given(_options.custom_resources, "resources", resources) or {}
     folder = _current_folder()
     return InitConfig(
         address=joined,
@@ -296,7 +297,7 @@ def _config(
         num_cpus=_given(_options.quantity, "num_cpus", num_cpus),
         num_gpus=_given(_options.whole_gpus, "num_gpus", num_gpus),
         memory=_given(_options.memory_bytes, "memory", memory),
-        resources=_given(_options.custom_resources, "resources", resources) or {},
+        resources={**({} if joined or head else own_resources), **named},
         labels=_given(_options.string_map, "labels", labels) or {},
         object_store_memory=_given(
             _options.integer(1 << 20, "in bytes"), "object_store_memory", object_store_memory
@@ -332,6 +333,10 @@ _HEAD_ADDRESS = re.compile(rf"(?:hoplo://)?({_ONE_ADDRESS}(?:,{_ONE_ADDRESS})*)"
 def _is_address(place: str) -> bool:
     """Of another machine, in some form."""
     return ":" in place and "/" not in place.partition("://")[0] and not os.path.exists(place)
+
+
+own_resources: dict[str, float] = {}
+"""What a node that `init` starts has besides: programs written for Ray look for some names."""
 
 
 def initialize_once() -> None:

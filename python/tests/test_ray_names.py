@@ -9,6 +9,7 @@ import logging
 import os
 import pickle
 import re
+import sys
 
 import pytest
 from conftest import TREE, eventually
@@ -39,6 +40,91 @@ def test_what_hoplo_has_not_says_so_with_its_name_and_a_remedy(name: str) -> Non
 def test_what_lies_inside_of_it_names_the_whole() -> None:
     with pytest.raises(ImportError, match=r"ray\.rllib is not in hoplo"):
         importlib.import_module("hoplo.ray.rllib.algorithms.ppo")
+
+
+def test_a_library_is_given_what_it_imports_and_a_program_is_not(tmp_path, monkeypatch) -> None:
+    (tmp_path / "modin.py").write_text(
+        "from hoplo.ray._private.services import get_node_ip_address\n"
+        "from hoplo.ray.data import from_pandas_refs\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    try:
+        library = importlib.import_module("modin")
+        assert library.get_node_ip_address().count(".") == 3
+        with pytest.raises(NotImplementedError, match=r"ray\.data\.from_pandas_refs is not in"):
+            library.from_pandas_refs([])
+        with pytest.raises(AttributeError, match=r"ray\.data\.range is not in hoplo"):
+            ray.data.range(3)
+    finally:
+        for name in (
+            "modin",
+            "hoplo.ray.data",
+            "hoplo.ray._private",
+            "hoplo.ray._private.services",
+        ):
+            sys.modules.pop(name, None)
+        for name in ("data", "_private"):
+            vars(ray).pop(name, None)
+    with pytest.raises(ImportError, match=r"ray\.data is not in hoplo"):
+        importlib.import_module("hoplo.ray.data")
+
+
+def test_libraries_that_ask_for_a_client_hear_that_there_is_none() -> None:
+    from hoplo.ray.util import client
+    from hoplo.ray.util.client.common import ClientActorHandle, ClientObjectRef
+
+    assert not client.ray.is_connected()
+    assert client.num_connected_contexts() == 0
+    assert not isinstance(ray.put(1), ClientObjectRef)
+    assert ClientActorHandle is not ray.ActorHandle
+
+
+def test_actors_without_a_name_are_not_listed_by_it() -> None:
+    @ray.remote(num_cpus=0)
+    class Quiet:
+        pass
+
+    quiet = Quiet.remote()
+    ray.get(quiet.__ray_ready__.remote())
+    assert "" not in ray.util.list_named_actors()
+    assert all(row["name"] for row in ray.util.list_named_actors(all_namespaces=True))
+
+
+def test_a_task_asks_for_the_head_by_its_name() -> None:
+    for name in ("node:__internal_head__", f"node:{ray.util.get_node_ip_address()}"):
+        assert ray.cluster_resources()[name] == 1.0
+        there = ray.remote(resources={name: 0.001})(lambda: ray.get_runtime_context().node_id)
+        assert ray.get(there.remote(), timeout=50) == ray.get_runtime_context().node_id
+
+
+def test_what_cannot_be_pickled_is_told_with_what_holds_it() -> None:
+    import io
+    import threading
+
+    from hoplo.ray.util.check_serialize import FailureTuple, inspect_serializability
+
+    class Model:
+        def __init__(self) -> None:
+            self.layers = [{"lock": threading.Lock()}]
+
+    model, out = Model(), io.StringIO()
+    fine, failures = inspect_serializability(model, "model", print_file=out)
+    (failure,) = failures
+    assert not fine
+    assert isinstance(failure, FailureTuple)
+    assert failure.obj is model.layers[0]["lock"]
+    assert failure.parent is model.layers[0]
+    assert failure.path == "model.layers[0]['lock']"
+    assert "model.layers[0]['lock'] (lock), which a dict holds: cannot pickle" in out.getvalue()
+
+    (failure,) = inspect_serializability(model, "model", depth=1, print_file=out)[1]
+    assert (failure.obj, failure.name) == (model.layers, "layers"), "no deeper than it was asked"
+    lock = threading.Lock()
+    (failure,) = inspect_serializability(lambda: lock, "f", print_file=out)[1]
+    assert (failure.obj, failure.name) == (lock, "lock")
+    (failure,) = inspect_serializability(lock, "lock", print_file=out)[1]
+    assert (failure.obj, failure.name, failure.parent) == (lock, "lock", lock)
+    assert inspect_serializability(3, print_file=out) == (True, set())
 
 
 def test_programs_that_try_first_hear_no_error() -> None:

@@ -1,4 +1,4 @@
-"""What has run is known when the daemon that remembered it is dead: its rows are in the control store."""
+"""What has run is known when the daemon that remembered it is dead: the control store has it."""
 
 from __future__ import annotations
 

@@ -17,6 +17,8 @@ What hoplo has not raises an error that names the nearest thing that it has. Thr
 
 from __future__ import annotations
 
+import logging
+
 from hoplo import (
     ActorClass,
     ActorHandle,
@@ -84,6 +86,7 @@ __all__ = [
     "init",
     "is_initialized",
     "kill",
+    "logger",
     "method",
     "nodes",
     "put",
@@ -103,8 +106,12 @@ LOCAL_MODE = 2
 
 DynamicObjectRefGenerator = DynamicRefs
 
+logger = logging.getLogger(__name__)
+"""Where libraries of Ray's say something. hoplo itself logs nothing there."""
+
 _finder.install()
 _patches.install()
+_patches.name_resources()
 take_variables()
 
 __getattr__ = absent(__name__, __all__)

@@ -55,9 +55,14 @@ class Finder(MetaPathFinder):
         if elsewhere is not None:
             return ModuleSpec(name, _Alias(elsewhere))
         text = told(as_ray(ours))
-        if text is not None:
+        if text is None:
+            return None
+        from ._libraries import made_for_importer
+
+        made = made_for_importer(as_ray(ours))
+        if made is None:
             raise ModuleNotFoundError(text)
-        return None
+        return ModuleSpec(name, _Made(made), is_package=True)
 
 
 class _Alias(Loader):
@@ -77,6 +82,19 @@ class _Alias(Loader):
     def exec_module(self, module: ModuleType) -> None:
         module.__spec__ = self._spec  # the import gave it the alias's
         know_hidden(self._alias)
+
+
+class _Made(Loader):
+    """Gives a module that was made for whoever imports it."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self._module = module
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return self._module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """It is whole."""
 
 
 def know_hidden(package: str) -> None:

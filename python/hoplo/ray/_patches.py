@@ -9,7 +9,7 @@ import asyncio
 from operator import attrgetter
 from typing import Any, NoReturn
 
-from hoplo import _core
+from hoplo import _api, _core
 from hoplo.actor import ActorClass
 from hoplo.exceptions import TaskError
 
@@ -45,6 +45,11 @@ def install() -> None:
     for kind in (_core.RemoteFunction, _core.ActorMethod, ActorClass):
         for name in METHODS:
             _set(kind, name, _refusing(name))
+
+
+def name_resources() -> None:
+    """Nodes that this program starts have the resources by which Ray's programs name the head."""
+    _api.own_resources.update({"node:__internal_head__": 1.0, "node:127.0.0.1": 1.0})
 
 
 def _set(kind: type, name: str, value: object) -> None:

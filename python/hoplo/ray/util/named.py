@@ -27,9 +27,7 @@ def list_named_actors(all_namespaces: bool = False) -> list[Any]:
     initialize_once()
     here = _core.runtime_context()["namespace"]
     named = [
-        row
-        for row in json.loads(_core.query("actors"))
-        if row["name"] is not None and row["state"] != "DEAD"
+        row for row in json.loads(_core.query("actors")) if row["name"] and row["state"] != "DEAD"
     ]
     if all_namespaces:
         return [{"name": row["name"], "namespace": row["namespace"]} for row in named]
