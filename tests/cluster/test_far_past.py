@@ -42,12 +42,13 @@ STATE = """
         [task.type for task in tasks if task.name == "Shop.sell"],
         failed.error_message,
         job.status,
+        [actor.state for actor in state.list_actors() if actor.class_name == "Shop"],
         square.start_time_ms is not None and job.start_time <= square.start_time_ms
             <= square.end_time_ms <= job.end_time + 1000,
     )
 """
 
-ALL_OF_IT = ["ACTOR_TASK"], "ValueError: no such thing", "SUCCEEDED", True
+ALL_OF_IT = ["ACTOR_TASK"], "ValueError: no such thing", "SUCCEEDED", ["DEAD"], True
 
 
 def squares(machine: Machine) -> int:

@@ -95,6 +95,7 @@ pub use event::{Answer, Effect, Event, Passing, Question, RowsPage};
 pub use far::{heir_among, heir_of, outlived, settled};
 pub use jobs::Job;
 pub use kv::KEYS_MAX;
+pub use past::PastRows;
 pub use process::{Birth, Kind, Process, Stage};
 pub use queries::{Asker, Everywhere, Here, Logs, OpenRound, Others, Report};
 pub use recall::Rows;

@@ -4,6 +4,7 @@
 //!   ToNode::Ran --`HISTORY_WRITTEN_EVERY` later--> a step: its rows are put --all written--> the next step, if there is more
 //!                                                     ^                  \--refused: the same rows, `HISTORY_AGAIN_AFTER` later
 //!   a question about history --the rows of each dead node, the latest death first--> part of the answer
+//!   a question about actors --rows of actors whose home is dead--> the same
 //!   a head hears of a death --> rows of nodes that died long before are deleted
 //! ```
 //! A living node answers for itself. Only the rows of dead ones are read, so nothing is told twice. What ended in the last two seconds of a
@@ -27,7 +28,7 @@ use hoplo_wire::control::{Key, Table};
 
 use super::{Answer, Asked, Effect, Node, Question, RowsPage, Timer};
 use crate::control::rows::node_key;
-use crate::control::{Entry, HistoryEntry};
+use crate::control::{ActorEntry, Entry, HistoryEntry};
 use crate::history::{Step, Writer};
 
 #[derive(Debug, Default)]
@@ -62,12 +63,32 @@ pub(super) enum Asker {
 /// How far the rows of dead nodes are read for a question.
 #[derive(Debug)]
 pub(super) struct Reading {
-    /// The next one is the last of them.
-    nodes: Vec<NodeNumber>,
-    pub found: Vec<HistoryEntry>,
+    whose: Whose,
+    pub found: PastRows,
     bytes: usize,
     /// Why there is no more.
     pub refused: Option<String>,
+}
+
+#[derive(Debug)]
+enum Whose {
+    /// What the callers of these nodes ran. The next one is the last of them.
+    Runs(Vec<NodeNumber>),
+    /// Actors whose homes these are: all rows of actors are read, since their keys do not begin with the node.
+    Actors(BTreeSet<NodeNumber>),
+}
+
+/// What dead nodes left.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PastRows {
+    pub runs: Vec<HistoryEntry>,
+    pub actors: Vec<ActorEntry>,
+}
+
+impl Reading {
+    fn of(whose: Whose) -> Self {
+        Self { whose, found: PastRows::default(), bytes: 0, refused: None }
+    }
 }
 
 impl Node {
@@ -200,17 +221,33 @@ impl Node {
 
     // ---- reading ----
 
+    /// There are rows of dead nodes to be read.
+    pub(super) fn has_past(&self) -> bool {
+        self.config.keeps_rows && !self.dead_nodes().is_empty()
+    }
+
     /// What dead nodes remembered, for that round: absent if there are none.
-    pub(super) fn begin_reading_past(&mut self, round: u64) -> Option<Reading> {
+    pub(super) fn begin_reading_runs(&mut self, round: u64) -> Option<Reading> {
         let mut nodes = self.dead_nodes();
         nodes.truncate(HISTORY_NODES_DEAD_MAX);
         nodes.reverse();
-        if !self.config.keeps_rows || nodes.is_empty() {
+        let node = *nodes.last().filter(|_| self.config.keeps_rows)?;
+        self.ask_past_of(node, None, Asker::Read { round });
+        Some(Reading::of(Whose::Runs(nodes)))
+    }
+
+    /// The same of actors that were at home at dead nodes.
+    pub(super) fn begin_reading_actors(&mut self, round: u64) -> Option<Reading> {
+        if !self.has_past() {
             return None;
         }
-        let node = *nodes.last().expect("it is not empty");
-        self.ask_past_of(node, None, Asker::Read { round });
-        Some(Reading { nodes, found: Vec::new(), bytes: 0, refused: None })
+        self.ask_actors(None, round);
+        Some(Reading::of(Whose::Actors(self.dead_nodes().into_iter().collect())))
+    }
+
+    fn ask_actors(&mut self, from: Option<Vec<u8>>, round: u64) {
+        let question = Question::Scan { table: Table::Actor, prefix: Vec::new(), from };
+        self.ask(question, Asked::Past(Asker::Read { round }));
     }
 
     fn ask_past_of(&mut self, node: NodeNumber, from: Option<Vec<u8>>, asker: Asker) {
@@ -223,21 +260,33 @@ impl Node {
         let Some(reading) = self.queries.reading(round) else { return };
         let bytes: usize = rows.iter().map(|(_, value)| value.len()).sum();
         reading.bytes += bytes;
-        // What does not parse was written by another program.
-        reading
-            .found
-            .extend(rows.iter().filter_map(|(_, value)| HistoryEntry::of_value(value).ok()));
         let full = reading.bytes >= HISTORY_READ_BYTES_MAX;
-        if next.is_none() {
-            reading.nodes.pop();
-        }
-        match reading.nodes.last().copied().filter(|_| !full) {
-            Some(node) => {
-                self.ask_past_of(node, next, Asker::Read { round });
-                self.queries.count(round, bytes);
+        let values = rows.iter().map(|(_, value)| value.as_slice());
+        // What does not parse was written by another program.
+        match &mut reading.whose {
+            Whose::Runs(nodes) => {
+                reading.found.runs.extend(values.flat_map(HistoryEntry::of_value));
+                if next.is_none() {
+                    nodes.pop();
+                }
+                if let Some(node) = nodes.last().copied().filter(|_| !full) {
+                    self.ask_past_of(node, next, Asker::Read { round });
+                    return self.queries.count(round, bytes);
+                }
             }
-            None => self.has_read_past(round, bytes),
+            Whose::Actors(homes) => {
+                let entries = values.flat_map(ActorEntry::of_value);
+                let theirs = entries.filter(|entry| homes.contains(&entry.actor.0.owner.node()));
+                // People do not read what a handle and a restart need.
+                let bare = theirs.map(|it| ActorEntry { handle: Vec::new(), will: None, ..it });
+                reading.found.actors.extend(bare);
+                if next.is_some() && !full {
+                    self.ask_actors(next, round);
+                    return self.queries.count(round, bytes);
+                }
+            }
         }
+        self.has_read_past(round, bytes);
     }
 
     // ---- forgetting ----

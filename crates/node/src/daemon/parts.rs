@@ -13,7 +13,7 @@
 //! A home does not know the pid of an actor that lives elsewhere. So an answer about actors says as well which actors of other homes live
 //! at its node (`hosted`), and the rows get their pids when all is together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hoplo_core::node::{Everywhere, Here, Report};
 use serde_json::{Map, Value, json};
@@ -178,6 +178,9 @@ fn actors(parts: impl Iterator<Item = Value>) -> Value {
             rows.extend(more);
         }
     }
+    // The store's row of one that a living node has taken over comes behind that node's.
+    let mut known = BTreeSet::new();
+    rows.retain(|row| known.insert(row["actor_id"].to_string()));
     for row in &mut rows {
         let pid = row["actor_id"].as_str().and_then(|id| hosted.get(id));
         if let Some(pid) = pid.filter(|_| row["pid"].is_null()) {
@@ -204,6 +207,17 @@ mod tests {
         let far = json!({"rows": [], "hosted": {"a": 42, "b": 9}});
         let rows = Whole::Actors.made(home, vec![("node:1".to_string(), far)]);
         let of = json!([{"actor_id": "a", "pid": 42}, {"actor_id": "b", "pid": 7}]);
+        assert_eq!(rows, of);
+    }
+
+    #[test]
+    fn an_actor_that_a_living_node_has_taken_over_is_told_once() {
+        let heir = json!({"rows": [{"actor_id": "a", "pid": 7, "state": "ALIVE"}], "hosted": {}});
+        let dead = json!({"rows": [{"actor_id": "a", "pid": null, "state": "DEAD"},
+                                   {"actor_id": "b", "pid": null, "state": "DEAD"}], "hosted": {}});
+        let rows = Whole::Actors.made(heir, vec![(String::new(), dead)]);
+        let of = json!([{"actor_id": "a", "pid": 7, "state": "ALIVE"},
+                        {"actor_id": "b", "pid": null, "state": "DEAD"}]);
         assert_eq!(rows, of);
     }
 

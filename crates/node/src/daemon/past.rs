@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use hoplo_base::{Instant, JobId};
-use hoplo_core::control::{HistoryEntry, JobEntry};
+use hoplo_core::control::{ActorEntry, ActorPhase, HistoryEntry, JobEntry};
 use hoplo_core::history::{PastProcess, PastRun};
-use hoplo_core::node::Everywhere;
+use hoplo_core::node::{Everywhere, Here, PastRows, Report};
 use hoplo_wire::node::{DeathCause, Run, RunCall};
 use serde_json::{Value, json};
 
@@ -121,12 +121,42 @@ fn bar(node: &str, run: &Run, call: &RunCall) -> Value {
 }
 
 /// What dead nodes remembered, as each of them would have told it: of each job so many runs, the latest ones.
-pub(super) fn part_of_dead(subject: Everywhere, rows: Vec<HistoryEntry>) -> Option<Value> {
-    match subject {
-        Everywhere::History { of_job_max } => Some(dead_history(rows, of_job_max)),
-        Everywhere::Timeline => Some(dead_timeline(&rows)),
-        Everywhere::Status | Everywhere::Summary | Everywhere::Tasks => None,
+pub(super) fn part_of_dead(report: &Report, rows: PastRows) -> Option<Value> {
+    match report {
+        Report::Everywhere { subject: Everywhere::History { of_job_max }, .. } => {
+            Some(dead_history(rows.runs, *of_job_max))
+        }
+        Report::Everywhere { subject: Everywhere::Timeline, .. } => Some(dead_timeline(&rows.runs)),
+        Report::Here(Here::Actors) => Some(dead_actors(&rows.actors)),
+        Report::Everywhere { .. } | Report::Here(_) | Report::Drain { .. } | Report::Why { .. } => {
+            None
+        }
     }
+}
+
+/// Actors that ended with their home, or before it: none that lives has taken them over.
+fn dead_actors(entries: &[ActorEntry]) -> Value {
+    let row = |entry: &ActorEntry| {
+        let home = entry.actor.0.owner.node();
+        let why = entry.failure.as_ref().map(hoplo_wire::Failure::text);
+        json!({
+            "actor_id": entry.actor.hex(),
+            "id": entry.actor.to_string(),
+            "class_name": entry.class_name,
+            "name": entry.name,
+            "namespace": entry.namespace,
+            "job": entry.job.to_string(),
+            "job_id": job_id(entry.job),
+            "detached": entry.detached,
+            "restarts": entry.incarnation,
+            "state": ActorPhase::Dead.to_string(),
+            "pid": null,
+            "node": node_id(home),
+            "worker_id": null,
+            "reason": why.unwrap_or_else(|| format!("{home}, where it was at home, died")),
+        })
+    };
+    json!({ "rows": entries.iter().map(row).collect::<Vec<_>>(), "hosted": {} })
 }
 
 fn dead_history(mut rows: Vec<HistoryEntry>, of_job_max: usize) -> Value {

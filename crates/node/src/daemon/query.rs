@@ -30,17 +30,15 @@ impl Daemon {
         let whole = Whole::of(&report);
         let Others { told, mut missing, past } = others;
         let mut parts = Vec::new();
-        if let Report::Everywhere { subject, .. } = &report
-            && let Some(part) = part_of_dead(*subject, past)
-        {
-            parts.push((String::new(), part));
-        }
+        let of_dead = part_of_dead(&report, past);
         for (node, json) in told {
             match serde_json::from_str(&json) {
                 Ok(part) => parts.push((self.node.node_name(node), part)),
                 Err(error) => missing.push(format!("{node} answered what is no JSON: {error}")),
             }
         }
+        // Last: whoever lives knows better.
+        parts.extend(of_dead.map(|part| (String::new(), part)));
         let result = self.part(report).map(|own| whole.made(own, parts).to_string());
         self.send_with(to, &ToClient::Answer { request, result, missing }, None);
     }

@@ -57,7 +57,8 @@ const HERE: &str = "here";
 
 impl Node {
     pub(super) fn on_query(&mut self, asker: Asker, request: u64, kind: &str, argument: String) {
-        let asks_others = argument != HERE && self.asks_others(asker);
+        let asks_all = argument != HERE;
+        let asks_others = asks_all && self.asks_others(asker);
         let subject = match Subject::parse(kind, argument) {
             Err(why) => return self.deny(asker, request, why),
             Ok(subject) => subject,
@@ -65,6 +66,7 @@ impl Node {
         let topic = match subject {
             Subject::Here(here) => match here.kind() {
                 Some(_) if asks_others => Topic::Here(here),
+                Some(_) if asks_all && self.asks_past(asker, &here) => Topic::Here(here),
                 None if matches!(asker, Asker::Node(_)) => {
                     let why = format!("{kind:?} is no question to another node");
                     return self.deny(asker, request, why);
@@ -94,6 +96,11 @@ impl Node {
             }
         };
         self.begin_question(asker, request, topic);
+    }
+
+    /// There may be something of dead nodes in it.
+    fn asks_past(&self, asker: Asker, here: &Here) -> bool {
+        *here == Here::Actors && matches!(asker, Asker::Process(_)) && self.has_past()
     }
 
     /// Another node's round of `why`.
@@ -240,8 +247,9 @@ impl Node {
         };
         let reading = match (&topic, asker) {
             (Topic::Everywhere { subject, .. }, Asker::Process(_)) if subject.is_past() => {
-                self.begin_reading_past(number)
+                self.begin_reading_runs(number)
             }
+            (Topic::Here(Here::Actors), Asker::Process(_)) => self.begin_reading_actors(number),
             (
                 Topic::Here(_)
                 | Topic::Everywhere { .. }

@@ -10,8 +10,7 @@ use hoplo_base::{Instant, NodeNumber, ProcessId};
 
 use super::inquiry::Inquiry;
 use super::subject::{Everywhere, Here, Report};
-use crate::control::HistoryEntry;
-use crate::node::past::Reading;
+use crate::node::past::{PastRows, Reading};
 use crate::why::{Link, Question, Told};
 
 /// Whose question it is.
@@ -92,8 +91,8 @@ pub struct Others {
     pub told: Vec<(NodeNumber, String)>,
     /// Which nodes are missing, and why: a sentence each.
     pub missing: Vec<String>,
-    /// Of a question about what has run: what dead nodes remembered.
-    pub past: Vec<HistoryEntry>,
+    /// Of a question about what has run, or about actors: what dead nodes left.
+    pub past: PastRows,
 }
 
 #[derive(Debug)]

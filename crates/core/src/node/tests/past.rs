@@ -10,8 +10,8 @@ use hoplo_wire::node::{Run, RunCall, Runs};
 
 use super::far::{node_entry, number};
 use super::*;
-use crate::control::{ControlStore, HistoryEntry, MemoryStore, NodeState};
-use crate::node::{Others, RowsPage};
+use crate::control::{ActorEntry, ActorPhase, ControlStore, HistoryEntry, MemoryStore, NodeState};
+use crate::node::{Others, PastRows, RowsPage};
 
 /// One node of a cluster, and the store of that.
 struct Kept {
@@ -128,8 +128,12 @@ impl Kept {
     }
 
     fn asks_history(&mut self) -> Option<Others> {
+        self.asks("history")
+    }
+
+    fn asks(&mut self, kind: &str) -> Option<Others> {
         let tool = self.shell.tool();
-        self.shell.asks(tool, 1, "history", "10");
+        self.shell.asks(tool, 1, kind, if kind == "history" { "10" } else { "" });
         self.settle();
         let at_once = self.shell.whole_report(tool, 1);
         if at_once.is_none() {
@@ -225,9 +229,37 @@ fn a_question_reads_the_rows_of_dead_nodes_only_the_latest_death_first() {
     kept.dies(4);
     let others = kept.asks_history().unwrap();
     assert_eq!(others.missing.len(), 1, "2 lives, and does not answer: {:?}", others.missing);
-    let nodes: Vec<NodeNumber> = others.past.iter().map(|row| row.node).collect();
+    let nodes: Vec<NodeNumber> = others.past.runs.iter().map(|row| row.node).collect();
     let expected = [[number(4); 5], [number(1); 5]].concat();
     assert_eq!(nodes, expected, "nothing of 2, which lives, and 3, which nobody knows");
+}
+
+#[test]
+fn a_question_about_actors_reads_the_rows_of_those_that_were_at_home_at_dead_nodes() {
+    let mut kept = Kept::new(0);
+    for at in 0..3 {
+        let entry = ActorEntry {
+            actor: ActorId(TaskId { owner: ProcessId::new(number(at), 1, 1), seq: 1 }),
+            class_name: "A".to_string(),
+            name: String::new(),
+            namespace: String::new(),
+            job: JobId(1),
+            state: ActorPhase::Alive,
+            incarnation: 0,
+            detached: false,
+            handle: vec![1],
+            failure: None,
+            lost: false,
+            will: None,
+        };
+        kept.store.put(entry.key(), entry.to_value()).unwrap();
+    }
+    assert_eq!(kept.asks("actors").unwrap().past, PastRows::default(), "nobody is dead");
+    kept.dies(1);
+    let others = kept.asks("actors").unwrap();
+    let homes: Vec<_> = others.past.actors.iter().map(|it| it.actor.0.owner.node()).collect();
+    assert_eq!(homes, [number(1)]);
+    assert_eq!((others.past.actors[0].handle.len(), others.past.runs.len()), (0, 0));
 }
 
 #[test]
