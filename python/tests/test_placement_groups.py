@@ -91,6 +91,13 @@ class Actor:
         return hoplo.get_gpu_ids()
 
 
+def test_a_bundle_may_name_what_it_does_not_need():
+    group = placement_group([{"CPU": 1, "GPU": 0, "memory": 0}])
+    assert group.bundle_specs == [{"CPU": 1.0}]
+    assert group.wait(20)
+    remove_placement_group(group)
+
+
 # ------------------------------------------------------------------------------------ errors
 
 
@@ -103,7 +110,7 @@ class Actor:
         (
             {"bundles": [{"CPU": 1}, {"CPU": 0}]},
             ValueError,
-            r"bundles\[1\]\['CPU'\] must be above 0",
+            r"bundles\[1\] needs nothing",
         ),
         ({"bundles": [{"CPU": -1}]}, ValueError, "0 or more"),
         ({"bundles": [{"GPU": 1.5}]}, ValueError, "whole"),

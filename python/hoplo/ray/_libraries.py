@@ -31,6 +31,11 @@ LIBRARIES: dict[str, dict[str, dict[str, Any]]] = {
         "ray._private": {},
         "ray._private.services": {"get_node_ip_address": get_node_ip_address},
     },
+    "xgboost_ray": {
+        "ray.train": {},
+        "ray.train._internal": {},
+        "ray.train._internal.session": {"get_session": lambda: None},
+    },
 }
 """Of each library the modules that it imports, with what it takes from them."""
 

@@ -311,9 +311,8 @@ def _bundle(index: int, bundle: object) -> dict[str, float]:
         if name in ("bundle", "object_store_memory") or _options.is_of_group(name):
             raise ValueError(f"{what}: {name!r} cannot be reserved")
         number = checks.get(name, _options.quantity)(f"{what}[{name!r}]", amount)
-        if number == 0:
-            raise ValueError(f"{what}[{name!r}] must be above 0: leave out what it does not need")
-        spec[name] = number
+        if number > 0:
+            spec[name] = number
     if not spec:
         raise ValueError(f"{what} needs nothing: give it an amount, such as {{'CPU': 1}}")
     return spec
