@@ -330,6 +330,10 @@ pub enum Peer {
     HandedOver {
         word: u64,
     },
+    /// Nobody else uses it any more: what was handed over of it need not be kept.
+    TakeBack {
+        object: ObjectId,
+    },
     /// To an heir: the sender has told what it knows of the estates of this epoch. Answered by `Heard`.
     Announced {
         epoch: u64,

@@ -12,7 +12,8 @@
 //!
 //! **Objects.** What others use of the node's own objects is handed over before it leaves: bytes to a node that keeps a copy, small values and errors to
 //! its heir, as *last words* (`objects/on_leave`). The heir keeps these until it hears of the node's end, and is in charge then; if it hears that another node is, it
-//! passes them on. So only an object that has no value yet keeps the node.
+//! passes them on. They are taken back when nobody else uses the object any more: else what lies in it, without a value perhaps, would keep the
+//! node. So only an object that others use and that has no value yet keeps it.
 //!
 //! # Invariants
 //! - DRAIN-1: a node that leaves before its time is over has said of each object that others use what it is, or another node has its bytes; and
@@ -236,6 +237,13 @@ impl Node {
         }
     }
 
+    /// Nobody else uses it any more: the heir need not hold what lies in it, which may keep this node.
+    pub(super) fn take_last_words_back(&mut self, object: ObjectId) {
+        if let Some((heir, _)) = self.far.drains.said.remove(&object) {
+            self.send_peer(heir, Peer::TakeBack { object });
+        }
+    }
+
     pub(super) fn on_handed_over(&mut self, heir: NodeNumber, word: u64) {
         self.far.drains.confirmed.insert(heir, word);
     }
@@ -255,6 +263,16 @@ impl Node {
         self.pass_to_objects(objects::Event::NodeHeld { objects });
         if let Some((_, before)) = self.far.drains.heard.insert(object, (from, known)) {
             let objects = named_by(&before);
+            self.pass_to_objects(objects::Event::NodeReleased { objects });
+        }
+    }
+
+    pub(super) fn on_take_back(&mut self, from: NodeNumber, object: ObjectId) {
+        let heard = &mut self.far.drains.heard;
+        if heard.get(&object).is_some_and(|(by, _)| *by == from)
+            && let Some((_, known)) = heard.remove(&object)
+        {
+            let objects = named_by(&known);
             self.pass_to_objects(objects::Event::NodeReleased { objects });
         }
     }

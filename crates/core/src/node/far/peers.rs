@@ -188,6 +188,7 @@ impl Node {
                 self.begin_drain(std::time::Duration::from_millis(within_ms));
             }
             Peer::HandOver { object, known, word } => self.on_hand_over(from, object, known, word),
+            Peer::TakeBack { object } => self.on_take_back(from, object),
             Peer::HandedOver { word } => self.on_handed_over(from, word),
             Peer::Passed { epoch } => self.on_passed(from, epoch),
             Peer::Query { request, kind, argument } => {

@@ -30,6 +30,7 @@ impl Node {
             }
             From::Sweep => self.sweeps.defer(Deferred::Claims),
             From::Free { object } => {
+                self.take_last_words_back(object);
                 if self.far.crossed.remove(&object) {
                     let objects = vec![object];
                     self.pass_to_objects(objects::Event::NodeReleased { objects });

@@ -5,6 +5,7 @@ use std::time::Duration;
 use hoplo_base::limits::DRAIN_LOOK;
 use hoplo_wire::Value;
 use hoplo_wire::node::{BundleSpec, GroupSpec, GroupStrategy};
+use hoplo_wire::peer::{Known, Peer};
 
 use super::*;
 use crate::node::{Report, heir_among, heir_of};
@@ -342,4 +343,30 @@ fn bundles_of_a_node_that_drains_are_reserved_on_another_one_before_it_leaves() 
     let then = nodes.bundle_at().expect("another node has room");
     assert_ne!(then, was);
     assert_eq!(nodes.stops(was).as_deref(), Some("it was drained"));
+}
+
+/// The heir held what lay in it, which had no value and was nobody's but the heir's: so the node that drains waited for it, and for ever.
+#[test]
+fn last_words_are_taken_back_when_nobody_else_uses_the_object_any_more() {
+    let mut nodes = Nodes::new(3);
+    let driver = nodes.shells[2].driver();
+    let [outer, inner] =
+        [1, 2].map(|seq| ObjectId { task: TaskId { owner: driver, seq }, index: 0 });
+    let shares = |object, contains| {
+        let state = SharedState::Value { value: Value::Inline((*b"x").into()), contains };
+        Notice::Shared { object, state }
+    };
+    let notices = vec![shares(inner, vec![]), shares(outer, vec![inner])];
+    nodes.says(2, driver, ToNode::Notices(notices));
+    let known = Known::Inline { bytes: (*b"x").into(), contains: vec![inner] };
+    let says = |nodes: &mut Nodes, message| {
+        let message = Box::new(message);
+        nodes.shells[1].hears(Event::Peer { from: number(2), cover: 0, message });
+        nodes.pump();
+    };
+    says(&mut nodes, Peer::HandOver { object: outer, known, word: 1 });
+    assert!(nodes.shells[1].node.objects.knows(inner), "it is held for the time after");
+    says(&mut nodes, Peer::TakeBack { object: outer });
+    assert!(!nodes.shells[1].node.objects.knows(inner));
+    assert!(nodes.shells[1].node.is_quiet());
 }
