@@ -21,11 +21,13 @@ mod effects;
 mod environments;
 mod far;
 mod far_calls;
+mod ids;
 mod jobs;
 mod lead;
 mod parts;
 mod past;
 mod query;
+mod scanned;
 mod why;
 mod workers;
 

@@ -3,11 +3,10 @@
 //! Programs may wait for each other by groups, each of which holds what the other one's tasks need. That is no fault of ours. So somebody removes
 //! every group after a while, whoever made it.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hoplo_base::bundles::InGroup;
-use hoplo_base::{GroupId, Instant, ProcessId, TaskId};
+use hoplo_base::{GroupId, ProcessId, TaskId};
 use hoplo_core::sched::groups::{GroupRow, Phase};
 use hoplo_wire::node::{GroupSpec, GroupState, Shape, ToClient, ToNode};
 
@@ -18,14 +17,6 @@ use crate::workload::Bundle;
 /// How often somebody looks which groups are old.
 const LOOKS_EVERY: Duration = Duration::from_millis(20);
 const GROUP_LIVES: Duration = Duration::from_millis(100);
-
-/// What somebody knows who removes old groups.
-#[derive(Debug, Default)]
-pub struct Operator {
-    looks: bool,
-    /// When each is to be removed.
-    ends: BTreeMap<GroupId, Instant>,
-}
 
 impl Cluster {
     /// Until it is created, or removed.

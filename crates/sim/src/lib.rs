@@ -56,6 +56,7 @@ mod invariants;
 mod kernel;
 mod memory;
 mod network;
+mod operator;
 mod rng;
 mod sabotage;
 pub mod seat;

@@ -61,6 +61,7 @@
 
 mod check;
 mod event;
+mod folding;
 mod on_fold;
 mod on_look;
 mod on_pull;

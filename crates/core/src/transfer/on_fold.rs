@@ -13,10 +13,11 @@
 
 use hoplo_base::limits::FOLDS_MAX;
 use hoplo_base::{NodeNumber, ObjectId};
-use hoplo_wire::{Fold, FoldOp, Location};
+use hoplo_wire::{Fold, Location};
 
 use super::Transfer;
 use super::event::Effect;
+use super::folding::Folding;
 use super::pull::{Pull, Stage};
 use super::watch::Watch;
 
@@ -27,21 +28,6 @@ pub(super) struct Wanting {
     fold: Fold,
     /// The operands, and at the end, if it comes from this node, what they are folded into.
     found: Vec<Option<Location>>,
-}
-
-/// Of a pull that is a fold.
-#[derive(Clone, Debug)]
-pub(super) struct Folding {
-    pub(super) asker: NodeNumber,
-    pub(super) op: FoldOp,
-    /// What its source calls what it sends.
-    pub(super) upstream: ObjectId,
-    pub(super) operands: Vec<Location>,
-    /// What they are folded into, if that is an object of this node.
-    pub(super) source: Option<Location>,
-    pub(super) unfit: bool,
-    /// Nobody needs it any more. The shell may have it whole before it hears so.
-    pub(super) over: bool,
 }
 
 /// All of it is here.

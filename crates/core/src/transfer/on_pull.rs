@@ -6,7 +6,7 @@ use hoplo_wire::{Failure, Location};
 
 use super::Transfer;
 use super::event::{Effect, Order, Place};
-use super::on_fold::Folding;
+use super::folding::Folding;
 use super::pull::{Pull, Room, Stage};
 use super::serve::Stage as Serving;
 use super::watch::Watch;

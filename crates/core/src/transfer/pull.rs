@@ -4,7 +4,7 @@ use hoplo_base::NodeNumber;
 use hoplo_base::limits::PULLS_MAX;
 
 use super::event::Place;
-use super::on_fold::Folding;
+use super::folding::Folding;
 use super::watch::Watch;
 
 #[derive(Debug)]

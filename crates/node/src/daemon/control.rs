@@ -24,7 +24,7 @@ use hoplo_core::control::{
     TaskEntry, TaskState, store,
 };
 use hoplo_core::node::{
-    Answer, Effect, KEYS_MAX, Question, Rows, RowsPage, heir_among, heir_of, outlived, settled,
+    Answer, Effect, KEYS_MAX, Question, Rows, heir_among, heir_of, outlived, settled,
 };
 use hoplo_net::hub::Intake;
 use hoplo_net::poll::Bell;
@@ -36,6 +36,7 @@ use std::time::Duration;
 
 use super::far::{Far, Happened};
 use super::lead::Lead;
+use super::scanned::{SCANNED_ROWS, rows_page};
 use crate::clock::clock;
 use crate::daemon::Daemon;
 use crate::error::StartError;
@@ -67,9 +68,6 @@ struct Kept {
     /// Others may join, and ask it.
     head: Option<Head>,
 }
-
-/// Rows that one answer to a scan has.
-pub(super) const SCANNED_ROWS: u32 = 64;
 
 /// For rows that are on their way at an orderly end.
 const CLOSES_WITHIN: Duration = Duration::from_secs(2);
@@ -704,11 +702,6 @@ impl Daemon {
             .map(|entry| format!("{} was lost: {}", entry.task, entry.why.unwrap_or_default()))
             .collect()
     }
-}
-
-pub(super) fn rows_page(rows: Vec<(Vec<u8>, Row)>, next: Option<Vec<u8>>) -> RowsPage {
-    let rows = rows.into_iter().map(|(key, row)| (key, row.value)).collect();
-    RowsPage { rows, next }
 }
 
 /// What was wrong with what the daemon before left.

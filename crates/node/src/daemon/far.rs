@@ -24,7 +24,7 @@ use hoplo_core::control::{Entry, Key, NodeEntry, NodeState, Row, Table};
 use hoplo_core::node::{Answer, KEYS_MAX, Question};
 use hoplo_wire::control::{Change, Op, Outcome as Applied, Query, Refusal};
 
-use super::control::{SCANNED_ROWS, rows_page};
+use super::scanned::{SCANNED_ROWS, rows_page};
 
 pub(crate) struct Far {
     driver: Driver,

@@ -9,7 +9,7 @@ use hoplo_core::node::{Everywhere, Here, PastRows, Report};
 use hoplo_wire::node::{DeathCause, Run, RunCall};
 use serde_json::{Value, json};
 
-use super::query::{job_id, node_id, process_id};
+use super::ids::{job_id, node_id, process_id};
 use crate::clock::clock;
 use crate::daemon::{Daemon, micros};
 

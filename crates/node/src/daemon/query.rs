@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use hoplo_base::bundles::{Asked, InGroup, MARK};
-use hoplo_base::{JobId, NodeNumber, ObjectId, ProcessId, ResourceSet};
+use hoplo_base::{NodeNumber, ObjectId, ProcessId, ResourceSet};
 use hoplo_core::actors::life::ActorRow;
 use hoplo_core::control::{ActorPhase, NodeEntry, NodeState};
 use hoplo_core::node::{Event, Everywhere, Here, Kind, Others, Process, Report};
@@ -14,6 +14,7 @@ use hoplo_wire::node::{ActorState, ToClient};
 use serde_json::{Map, Value, json};
 
 use crate::daemon::Daemon;
+use crate::daemon::ids::{job_id, node_id, process_id};
 use crate::daemon::parts::{self, Whole};
 use crate::daemon::past::part_of_dead;
 use crate::logs::Logs;
@@ -356,18 +357,6 @@ impl Daemon {
             "restores": totals.restores,
         })
     }
-}
-
-pub(super) fn job_id(job: JobId) -> String {
-    format!("{:016x}", job.0)
-}
-
-pub(super) fn process_id(process: ProcessId) -> String {
-    format!("{:016x}", process.0)
-}
-
-pub(super) fn node_id(node: NodeNumber) -> String {
-    format!("{:06x}", node.number())
 }
 
 fn node_resources(node: &NodeEntry) -> Value {
