@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 
 use hoplo_base::limits::{LOAD_GATHERED, TOLD_HEAD_OF_EACH};
-use hoplo_base::{ActorId, GroupId, JobId, NodeNumber, ProcessId, ResourceSet};
+use hoplo_base::{ActorId, JobId, NodeNumber, ProcessId, ResourceSet};
 use hoplo_wire::node::{Shape, Strategy, ToClient};
 use hoplo_wire::peer::{Found, Load, Peer};
 use hoplo_wire::{Failure, FailureKind};
@@ -184,7 +184,10 @@ impl Node {
             }
             From::Tell { claimant, stuck } => self.tell_stuck(claimant, stuck),
             From::Fail { claimant, why } => self.never_placed(claimant, &why),
-            From::FailOfGroup { claimant, group } => self.fails_with_group(claimant, group),
+            From::FailOfGroup { claimant, group } => {
+                let gone = self.failures_of(group);
+                self.fail_claim(claimant, gone.of_tasks, gone.of_actors);
+            }
             From::Coming { claimant, wanted, count } => match claimant {
                 Claimant::Demand { process, key } => {
                     self.send(process, ToClient::LeasesComing { key, wanted, count });
@@ -195,33 +198,25 @@ impl Node {
         }
     }
 
-    fn fails_with_group(&mut self, claimant: Claimant, group: GroupId) {
-        let gone = self.failures_of(group);
-        match claimant {
-            Claimant::Demand { process, key } => {
-                self.send(process, ToClient::LeaseFailed { key, failure: gone.of_tasks });
-            }
-            Claimant::Actor { actor, incarnation } => {
-                let failure = gone.of_actors;
-                self.pass_to_actors(life::Event::PlacementFailed { actor, incarnation, failure });
-            }
-        }
-    }
-
     /// The node that it names is no more.
     fn never_placed(&mut self, claimant: Claimant, why: &str) {
         let text = |what: &str| {
             format!("the {what} {why}; name another node, or let it run elsewhere with soft=True")
         };
+        let of_tasks = Failure::new(FailureKind::TaskUnschedulable, text("task"));
+        let of_actors = Failure::new(FailureKind::ActorUnschedulable, text("actor"));
+        self.fail_claim(claimant, of_tasks, of_actors);
+    }
+
+    /// Whoever wants it is told, the one or the other.
+    fn fail_claim(&mut self, claimant: Claimant, of_tasks: Failure, of_actors: Failure) {
         match claimant {
             Claimant::Demand { process, key } => {
-                let failure = Failure::new(FailureKind::TaskUnschedulable, text("task"));
-                self.send(process, ToClient::LeaseFailed { key, failure });
+                self.send(process, ToClient::LeaseFailed { key, failure: of_tasks });
             }
             Claimant::Actor { actor, incarnation } => {
-                let failure = Failure::new(FailureKind::ActorUnschedulable, text("actor"));
-                let failed = life::Event::PlacementFailed { actor, incarnation, failure };
-                self.pass_to_actors(failed);
+                let failure = of_actors;
+                self.pass_to_actors(life::Event::PlacementFailed { actor, incarnation, failure });
             }
         }
     }

@@ -20,6 +20,17 @@ pub(super) struct GroupAsks {
 }
 
 impl GroupAsks {
+    /// What has no answer yet, as it was asked.
+    fn open(&self) -> Vec<(ProcessId, ToNode)> {
+        let creations = self.creations.iter().map(|((from, request), spec)| {
+            (*from, ToNode::GroupCreate { request: *request, spec: spec.clone() })
+        });
+        let watches = self.watches.iter().map(|((from, request), group)| {
+            (*from, ToNode::GroupWatch { request: *request, group: *group })
+        });
+        creations.chain(watches).collect()
+    }
+
     /// This process is gone. What it removed stays so.
     pub(super) fn forget(&mut self, process: ProcessId) {
         self.creations.retain(|(from, _), _| *from != process);
@@ -92,15 +103,7 @@ impl Node {
     /// What was asked before this node heard that it is the head itself.
     fn groups_are_planned_here(&mut self) {
         let asks = std::mem::take(&mut self.far.group_asks);
-        let creations = asks
-            .creations
-            .into_iter()
-            .map(|((from, request), spec)| (from, ToNode::GroupCreate { request, spec }));
-        let watches = asks
-            .watches
-            .into_iter()
-            .map(|((from, request), group)| (from, ToNode::GroupWatch { request, group }));
-        for (from, message) in creations.chain(watches) {
+        for (from, message) in asks.open() {
             self.on_request(from, message);
         }
         for group in asks.removed {
@@ -123,14 +126,7 @@ impl Node {
         let bundles = self.scheduler.bundles_held();
         let removed = self.far.group_asks.removed.iter().copied().collect();
         self.send_peer(head, Peer::Held { bundles, jobs, removed });
-        let asks = &self.far.group_asks;
-        let creations = asks.creations.iter().map(|((from, request), spec)| {
-            (*from, ToNode::GroupCreate { request: *request, spec: spec.clone() })
-        });
-        let watches = asks.watches.iter().map(|((from, request), group)| {
-            (*from, ToNode::GroupWatch { request: *request, group: *group })
-        });
-        for (from, message) in creations.chain(watches).collect::<Vec<_>>() {
+        for (from, message) in self.far.group_asks.open() {
             self.forward(head, from, message);
         }
     }
