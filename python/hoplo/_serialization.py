@@ -203,9 +203,12 @@ def _is_small(buffer: pickle.PickleBuffer) -> bool:
 
 
 def _picklable_by_value_only() -> bool:
-    """Whether the user told cloudpickle to send some modules by value: then only it knows."""
-    cloudpickle = sys.modules.get("cloudpickle")
-    return cloudpickle is not None and bool(cloudpickle.list_registry_pickle_by_value())
+    """Whether the user told cloudpickle to send some modules by value: then only it knows.
+
+    While another thread imports it, it is there and has no functions yet; nobody told it anything.
+    """
+    registered = getattr(sys.modules.get("cloudpickle"), "list_registry_pickle_by_value", None)
+    return registered is not None and bool(registered())
 
 
 def _dumps_with_cloudpickle(value: object, buffer_callback: Callable[..., bool] | None) -> bytes:

@@ -2,7 +2,9 @@
 
 import io
 import socket
+import sys
 import threading
+import types
 
 import fastapi
 import numpy as np
@@ -183,6 +185,14 @@ print(hoplo.get(hoplo.remote(lambda g: g()).remote(local_only.f)))
 """
     ).stdout
     assert out == "42\n"
+
+
+def test_while_another_thread_imports_cloudpickle(monkeypatch):
+    """It is among the modules then, and has nothing in it yet."""
+    monkeypatch.setitem(sys.modules, "cloudpickle", types.ModuleType("cloudpickle"))
+    ref = hoplo.put(1)
+    [[[again], more]] = hoplo.get([hoplo.put([[ref], {"it": 7}])])
+    assert (again, more) == (ref, {"it": 7})
 
 
 class AsksItself:

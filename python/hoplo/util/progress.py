@@ -128,8 +128,8 @@ def _display() -> _Terminal | _Notebook | None:
 def in_notebook() -> bool:
     """Whether this is the process of a notebook."""
     # IPython is asked only where it runs already: importing it would take longer than most loops.
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
+    get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    shell = get_ipython() if get_ipython is not None else None
     return shell is not None and hasattr(shell, "kernel")
 
 
