@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import HOPLO, MakeCluster, run
+from conftest import HOPLO, Cluster, MakeCluster, run
 from machines import Machine, until
+from test_heads import heads  # noqa: F401
 
 import hoplo
 
@@ -227,3 +228,50 @@ def test_tables_in_memory_have_no_backup(tmp_path: Path, monkeypatch: pytest.Mon
     finally:
         daemon.kill()
         daemon.wait(20)
+
+
+def lose_control_nodes(cluster: Cluster) -> None:
+    """With their disks: they begin as new ones, of the same names."""
+    for node in cluster.nodes:
+        node.kill()
+        shutil.rmtree(node.folder)
+    for node in cluster.nodes:
+        node.start()
+
+
+def restored(cluster: Cluster, file: Path, *, check: bool = True) -> str:
+    from_backup = ("restore", "--from-backup", file, "--cluster-file", cluster.file)
+    return run(*from_backup, check=check, seconds=60)
+
+
+def test_control_nodes_that_lost_everything_get_a_backup_back(
+    heads: Any,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """A node that lives, with a detached actor, goes on; a head that waits begins when all rows are there."""
+    one = heads()
+    head, home = one.machine(), one.machine(1)
+    joining = one.head(head)
+    home.join(joining)
+    here = home.node_id
+    assert home.run(WRITES, here, PYTHONPATH=PATH) == 1
+    file = tmp_path / "backup"
+    assert "rows" in run("backup", file, "--cluster-file", one.cluster.file)
+    home.run(LATER)
+    head.kill()
+    lose_control_nodes(one.cluster)
+    one.cluster.until_whole()
+    said = restored(one.cluster, file)
+    assert "rows of" in said
+    assert "start the heads" in said
+    another = one.machine()
+    joining = one.head(another)
+    until(lambda: home.states().count("ALIVE") == 2, 30, "the node is back")
+    assert home.node_id == here
+    late = one.machine(1)
+    late.join(joining)
+    until(lambda: home.states().count("ALIVE") == 3, what="they know each other")
+    alive = sorted(node for node, state in home.nodes().items() if state == "ALIVE")
+    assert home.run(READS, PYTHONPATH=PATH) == [2, ["before the backup", None], alive]
+    assert late.run(READS, PYTHONPATH=PATH) == [3, ["before the backup", None], alive]
+    assert "there has been a head" in restored(one.cluster, file, check=False)

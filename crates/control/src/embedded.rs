@@ -25,7 +25,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use hoplo_base::limits::{CONTROL_COLD_CACHE_BYTES, CONTROL_COLD_PATIENCE};
 use hoplo_base::{Instant, NodeId};
@@ -38,6 +38,7 @@ use hoplo_wire::control::{
 use rustix::event::{EventfdFlags, eventfd};
 use serde::{Deserialize, Serialize};
 
+use crate::clock::micros_since_1970;
 use crate::disk::cold::{
     self, ColdError, ColdOptions, ColdReport, ColdThread, Flush, Range, Retention, Usage,
 };
@@ -210,7 +211,7 @@ impl Embedded {
             }
             other => other?,
         };
-        let me = ReplicaId { node: options.node, incarnation: micros() };
+        let me = ReplicaId { node: options.node, incarnation: micros_since_1970() };
         let mut machine = ReplicaOptions::new(me, SHARD);
         machine.memory_bytes = options.memory_bytes - cache_bytes(&options) as u64;
         machine.snapshot_bytes = options.snapshot_bytes;
@@ -231,7 +232,7 @@ impl Embedded {
             wake,
             me,
             history: Epoch::first(),
-            client: ClientId(micros()),
+            client: ClientId(micros_since_1970()),
             born: 0,
             seq: 0,
             epoch: Epoch(1),
@@ -624,12 +625,6 @@ fn version_of(outcome: Outcome) -> u64 {
 fn clock() -> Instant {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Instant(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
-}
-
-/// Since 1970.
-fn micros() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

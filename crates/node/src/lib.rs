@@ -189,7 +189,7 @@ fn begin(
 fn may_wait(options: &Options, error: &SeatError) -> bool {
     let begins = options.listen.as_ref().is_some_and(|listen| listen.with_control_node);
     match error {
-        SeatError::Taken { .. } => true,
+        SeatError::Taken { .. } | SeatError::Restored => true,
         SeatError::Store(_) => begins,
     }
 }
@@ -200,6 +200,9 @@ fn waits_for(error: &SeatError) -> String {
         SeatError::Taken { address } => format!(
             "The head of this cluster is at {address}. This process (pid {pid}) waits to take its place."
         ),
+        SeatError::Restored => {
+            format!("No head begins yet: {error}. Meanwhile this process (pid {pid}) waits.")
+        }
         SeatError::Store(why) => format!(
             "Too few control nodes run yet: start them on the other machines. Meanwhile this process (pid {pid}) waits, to be \
              head or to take the head's place ({why})."

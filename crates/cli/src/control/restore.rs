@@ -1,10 +1,14 @@
 //! `hoplo control restore`: a shard whose disks are gone goes on with what is left. By itself it would wait for ever for a
 //! member that had all that was acknowledged, because only an operator knows that nobody will bring its disk back.
+//!
+//! With `--from-backup` control nodes that begin anew get the rows of a backup.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::Args;
+use hoplo_control::backup::{Refilled, refill};
+use hoplo_control::net::cluster::Cluster;
 use hoplo_wire::control::{Epoch, ShardId, Wish};
 use serde::Deserialize;
 use serde_json::json;
@@ -16,6 +20,9 @@ pub(crate) struct RestoreArgs {
     /// The cluster.json that `hoplo control init` or `certificate` wrote
     #[arg(long)]
     cluster_file: PathBuf,
+    /// Put the rows of this backup into control nodes that begin anew, before any head begins
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["shard", "accept_loss"])]
+    from_backup: Option<PathBuf>,
     /// The number of one shard [default: all]
     #[arg(long)]
     shard: Option<u16>,
@@ -50,6 +57,9 @@ struct Last {
 }
 
 pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<()> {
+    if let Some(backup) = &args.from_backup {
+        return from_backup(backup, args);
+    }
     let nodes = Nodes::find(&args.cluster_file)?;
     let losses: Vec<Loss> = serde_json::from_value(nodes.losses.clone())
         .context("the coordinator does not say what is lost: is it of this version?")?;
@@ -75,6 +85,30 @@ pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<()> {
             println!("shard {}: the loss is accepted", loss.shard);
         }
     }
+    Ok(())
+}
+
+fn from_backup(backup: &Path, args: &RestoreArgs) -> anyhow::Result<()> {
+    let cluster = Cluster::load(&args.cluster_file)?;
+    let (header, Refilled { written, there }) = refill(backup, &cluster)?;
+    let of_other = header.cluster != format!("{:032x}", cluster.id.0);
+    if args.json {
+        let said = json!({ "written": written, "there": there, "of_other_cluster": of_other });
+        println!("{said}");
+        return Ok(());
+    }
+    let there = match there {
+        0 => String::new(),
+        there => format!("; {there} were there already, and stay as they are"),
+    };
+    println!("{written} rows of {} are in the control nodes{there}", backup.display());
+    if of_other {
+        println!(
+            "They are of another cluster ({}): its nodes do not know this one, and have to join it anew",
+            header.cluster
+        );
+    }
+    println!("Now start the heads");
     Ok(())
 }
 

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   a store that runs --save--> FILE --Reader--> what is in it
-//!                                  \--restore--> the folder of a new head
+//!                                  |--restore--> the folder of a new head
+//!                                  \--refill---> control nodes that begin anew
 //! ```
 //! **Save** is a client of the store like any other, so it stops nobody, and works with a head as with control nodes. What makes
 //! many pages one moment is decided in `hoplo_core::control::backup`. The file gets its name when it is whole and on disk.
@@ -16,6 +17,7 @@
 //! epochs and entries go on from the time, and nodes' numbers behind a gap.
 
 mod file;
+mod refill;
 mod restore;
 mod save;
 #[cfg(test)]
@@ -31,6 +33,7 @@ use crate::disk::log::LogError;
 use crate::net::cluster::ClusterError;
 
 pub use file::{Header, Reader, Shard};
+pub use refill::{Refilled, refill};
 pub use restore::restore;
 #[cfg(test)]
 pub(crate) use restore::restore_for;
@@ -59,12 +62,22 @@ pub enum BackupError {
         env!("CARGO_PKG_VERSION")
     )]
     Rows { path: PathBuf, found: u8, hoplo: String },
-    #[error("{0} is a backup of control nodes, and no head can begin with it: give one of a head")]
+    #[error(
+        "{0} is a backup of control nodes, and no head can begin with it: give one of a head, or put it back into control nodes with          `hoplo control restore --from-backup`"
+    )]
     NotOfHead(PathBuf),
     #[error(
         "{0} has a store already: leave --from-backup out to go on with it; to begin with the backup, end that cluster with `hoplo stop`, or name another folder by --session-dir"
     )]
     HasStore(PathBuf),
+    #[error(
+        "there has been a head over these control nodes, so they hold what it knew, and nothing was changed: to begin with the          backup in spite of that, stop heads and control nodes, remove the folders of the control nodes (`--dir`), start them, and restore before any head begins"
+    )]
+    HadHead,
+    #[error(
+        "another backup was begun to be put back, and not all of it was: give that file; or stop the control nodes, remove their          folders (`--dir`), and start them again"
+    )]
+    OtherBackup,
     #[error("{path}: {error}{}", remedy(error))]
     Io { path: PathBuf, error: io::Error },
     #[error("the control store cannot be read: {0}")]

@@ -20,7 +20,6 @@
 use std::fs::{self, File};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
-use std::time::SystemTime;
 
 use hoplo_base::NodeNumber;
 use hoplo_base::limits::{CONTROL_CHUNK_BYTES, CONTROL_COLD_CACHE_BYTES, CONTROL_COLD_FLUSH_BYTES};
@@ -30,6 +29,7 @@ use hoplo_wire::control::{Chunk, Epoch, Key, Record, Row, Table};
 
 use super::file::{Header, Reader};
 use super::{BackupError, named};
+use crate::clock::{micros_since_1970, since_1970};
 use crate::disk::cold::{ColdOptions, ColdReport, ColdThread, Flush};
 use crate::disk::log::{self, Fsync, LogOptions, Recovery, Writer};
 use crate::embedded::{CLUSTER, EmbeddedOptions, SHARD};
@@ -72,22 +72,66 @@ fn fill(path: &Path, header: &Header, options: EmbeddedOptions) -> Result<(), Ba
     }
     fs::create_dir(folder).map_err(named(folder))?;
     Cluster::found_again(folder, founding)?;
-    let mut reader = Reader::open(path)?;
+    let mut rows = Rows::open(path)?;
     let mut filling = Filling::begin(header, options)?;
-    let mut gap = None;
-    while let Some((key, row)) = reader.next_row()? {
-        if key.table == Table::Node {
-            gap = NodeEntry::from_row(&row).ok().map(|entry| entry.node).max(gap);
-        } else if let Some(last) = gap.take() {
-            filling.nobody(last)?;
-        }
+    while let Some((key, row)) = rows.next()? {
         filling.put(key, row)?;
-    }
-    if let Some(last) = gap {
-        filling.nobody(last)?;
     }
     filling.end()?;
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(named(folder))
+}
+
+/// Those of a backup, in order; behind the last node one that never was (RESTORE-2).
+pub(super) struct Rows {
+    reader: Reader,
+    /// The last node so far, and the entry that wrote its row.
+    last: Option<(NodeNumber, u64)>,
+    /// Comes after the node that never was.
+    held: Option<(Key, Row)>,
+}
+
+impl Rows {
+    pub(super) fn open(path: &Path) -> Result<Self, BackupError> {
+        Ok(Self { reader: Reader::open(path)?, last: None, held: None })
+    }
+
+    pub(super) fn next(&mut self) -> Result<Option<(Key, Row)>, BackupError> {
+        if let Some(held) = self.held.take() {
+            return Ok(Some(held));
+        }
+        let next = self.reader.next_row()?;
+        match &next {
+            Some((Key { table: Table::Node, .. }, row)) => {
+                let entry = NodeEntry::from_row(row).ok();
+                self.last = entry.map(|entry| (entry.node, row.index)).max(self.last);
+                return Ok(next);
+            }
+            Some(_) | None => {}
+        }
+        let nobody = self.last.take().and_then(|(last, index)| nobody(last, index));
+        if nobody.is_some() {
+            self.held = next;
+            return Ok(nobody);
+        }
+        Ok(next)
+    }
+}
+
+/// Its number is so far behind the last one that nobody has been given it.
+fn nobody(last: NodeNumber, index: u64) -> Option<(Key, Row)> {
+    let node = last.behind_a_gap(micros_since_1970() as u32);
+    let entry = NodeEntry {
+        head: true,
+        state: NodeState::Settled {
+            why: "it never was: nodes that joined after the backup may have the numbers before it"
+                .to_string(),
+            heir: None,
+            died: 0,
+        },
+        ..NodeEntry::numbered(node, String::new())
+    };
+    let row = Row { value: entry.to_value(), version: 1, index, finished: false };
+    (node != last).then(|| (entry.key(), row))
 }
 
 struct Filling {
@@ -110,8 +154,7 @@ struct Filling {
 
 impl Filling {
     fn begin(header: &Header, options: EmbeddedOptions) -> Result<Self, BackupError> {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let micros = u64::try_from(now.as_micros()).unwrap_or(u64::MAX >> 1);
+        let (now, micros) = (since_1970(), micros_since_1970());
         let of = |number: fn(&super::Shard) -> u64| header.shards.iter().map(number).max();
         let log = Recovery::open(LogOptions {
             folder: options.folder.clone(),
@@ -162,25 +205,6 @@ impl Filling {
         self.memory += bytes;
         self.rows.push((key, row));
         Ok(())
-    }
-
-    /// A number so far behind the last one that nobody has been given it (RESTORE-2).
-    fn nobody(&mut self, last: NodeNumber) -> Result<(), BackupError> {
-        let node = last.behind_a_gap(self.snapshot as u32);
-        let entry = NodeEntry {
-            head: true,
-            state: NodeState::Settled {
-                why: "it never was: nodes that joined after the backup may have the numbers before it".to_string(),
-                heir: None,
-                died: 0,
-            },
-            ..NodeEntry::numbered(node, String::new())
-        };
-        if node == last {
-            return Ok(());
-        }
-        let row = Row { value: entry.to_value(), version: 1, index: self.as_of, finished: false };
-        self.put(entry.key(), row)
     }
 
     /// What was gathered is in the log; the next chunk begins at `until`.

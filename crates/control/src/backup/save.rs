@@ -11,7 +11,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use hoplo_base::limits::{
     CONTROL_BACKUP_ANSWERS, CONTROL_BACKUP_CHANGES_BYTES_MAX, CONTROL_BACKUP_TRIES,
@@ -24,6 +24,7 @@ use hoplo_wire::control::{Key, Query, Row, Table};
 
 use super::file::{self, Header, Shard, Writer};
 use super::{BackupError, named};
+use crate::clock::micros_since_1970;
 use crate::net::cluster::{Cluster, Founding};
 use crate::net::driver::{Driver, Outcome};
 
@@ -207,11 +208,10 @@ impl Gathered {
             Ok(())
         });
         counted.map_err(named(beside))?;
-        let made = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let named_tables = Table::ALL.into_iter().zip(tables).filter(|(_, rows)| *rows > 0);
         let header = Header {
             hoplo: env!("CARGO_PKG_VERSION").to_string(),
-            made_us: u64::try_from(made.as_micros()).unwrap_or(u64::MAX),
+            made_us: micros_since_1970(),
             cluster: format!("{:032x}", cluster.id.0),
             row_format: ROW_FORMAT,
             rows: tables.iter().sum(),

@@ -18,6 +18,8 @@ use hoplo_net::token::TokenRecord;
 use hoplo_wire::control::{Key, Outcome, Row, Table};
 use hoplo_wire::join::TokenId;
 
+use crate::clock::as_micros;
+
 use super::client::ControlClient;
 use super::cluster::Cluster;
 
@@ -229,8 +231,7 @@ pub(super) fn record_of(entry: &TokenEntry) -> TokenRecord {
 }
 
 fn micros(time: SystemTime) -> u64 {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+    as_micros(time.duration_since(UNIX_EPOCH).unwrap_or_default())
 }
 
 fn unavailable(error: CallError) -> Unavailable {

@@ -22,6 +22,10 @@ use super::cluster::Cluster;
 pub enum SeatError {
     #[error("the head of this cluster is at {address}")]
     Taken { address: String },
+    #[error(
+        "a backup is put back into the control nodes just now; if `hoplo control restore --from-backup` was stopped, run it once more"
+    )]
+    Restored,
     #[error("the control nodes do not say who is the head: {0}")]
     Store(String),
 }
@@ -65,7 +69,12 @@ impl Candidate {
     }
 
     fn taken(&self) -> SeatError {
-        SeatError::Taken { address: self.machine.held_at().unwrap_or_default().to_string() }
+        match self.machine.is_restored() {
+            true => SeatError::Restored,
+            false => {
+                SeatError::Taken { address: self.machine.held_at().unwrap_or_default().to_string() }
+            }
+        }
     }
 
     /// The version of the seat, as of the last look.

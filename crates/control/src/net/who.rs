@@ -119,7 +119,9 @@ pub(super) fn may_write(shown: Option<&Name>, request: &Request) -> Result<(), S
                     "{shown} may write no tokens: `hoplo token`, on the head, does"
                 ));
             }
-            Table::Head => return Err(format!("{shown} is no head")),
+            Table::Head => {
+                return Err(format!("{shown} is no head: an operator's cluster.json is needed"));
+            }
             Table::Node if !is_row_of(key, shown) => {
                 return Err(format!("{shown} may write no other node's row"));
             }

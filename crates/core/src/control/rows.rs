@@ -304,9 +304,18 @@ pub struct TokenEntry {
 pub struct SeatEntry {
     /// One life of one daemon; absent if nobody has the seat.
     pub holder: Option<u64>,
-    /// Where it lets others join.
+    /// Where it lets others join. While a backup is put back: which one.
     pub address: String,
     pub beats: u64,
+}
+
+impl SeatEntry {
+    /// The holder while a backup is put back (SEAT-7). No life of a daemon has that number.
+    pub const RESTORE: u64 = 0;
+
+    pub fn is_restored(&self) -> bool {
+        self.holder == Some(Self::RESTORE)
+    }
 }
 
 /// Runs of one job that have ended, as one life of a daemon remembers them: what is left of them when it is dead.

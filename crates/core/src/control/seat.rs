@@ -18,6 +18,7 @@
 //! - SEAT-5: a head that is cut off from the store and from nodes at a time declares none of them dead: it is not [certain](Hold::is_certain) any
 //!   more when it finds them silent. What it wrote then would come to the store when the cut is healed, before it hears that it is head no more.
 //! - SEAT-6: of all heads one is certain at a time. So what counts is when a beat was sent, not when its answer came, also of the first one.
+//! - SEAT-7: while a backup is put back nobody has the seat, and nobody takes it, however long that stands still: a head would begin with half of the rows.
 //!
 //! `crates/sim/src/seat` tries all of this with candidates that are cut off, stopped and killed.
 
@@ -53,6 +54,10 @@ impl Watch {
         let late = self.looked.is_none_or(|at| now.since(at) > SEAT_LATE);
         self.looked = Some(now);
         let Some(seat) = seat.filter(|seat| seat.entry.holder.is_some()) else { return true };
+        if seat.entry.is_restored() {
+            // SEAT-7
+            return false;
+        }
         match self.seen {
             Some((version, since)) if version == seat.version && !late => {
                 refused || now.since(since) >= SEAT_SILENT
@@ -108,7 +113,8 @@ impl Candidate {
         let taking =
             begun.unwrap_or(Taking { known: version, until: now + SEAT_SILENT + SEAT_LATE });
         self.taking = Some(taking);
-        if self.free || (begun.is_none() && found_free == Some(version)) {
+        let found_free = begun.is_none() && found_free == Some(version) && !self.is_restored();
+        if self.free || found_free {
             return Step::Put { expected: version };
         }
         match version != taking.known || now > taking.until {
@@ -121,6 +127,11 @@ impl Candidate {
     pub fn held_at(&self) -> Option<&str> {
         let held = self.seat.as_ref().filter(|seat| seat.entry.holder.is_some());
         held.map(|seat| seat.entry.address.as_str())
+    }
+
+    /// SEAT-7, as of the last look.
+    pub fn is_restored(&self) -> bool {
+        self.seat.as_ref().is_some_and(|seat| seat.entry.is_restored())
     }
 
     /// The version of the seat, as of the last look.
@@ -180,8 +191,8 @@ impl Hold {
                 (self.seat, self.answered) = (found, true);
                 Ok(())
             }
-            Some(Seat { entry: SeatEntry { holder: Some(_), address, .. }, .. }) => {
-                Err(Lost::Taken { address })
+            Some(Seat { entry, .. }) if entry.holder.is_some() && !entry.is_restored() => {
+                Err(Lost::Taken { address: entry.address })
             }
             Some(_) | None => Err(Lost::Unknown),
         }
@@ -259,6 +270,15 @@ mod tests {
             now = now + SEAT_LOOK;
         }
         assert!(candidate.looked(now, Some(seat(1)), false));
+    }
+
+    /// SEAT-7
+    #[test]
+    fn a_backup_that_is_put_back_lets_nobody_take_it() {
+        let entry = SeatEntry { holder: Some(SeatEntry::RESTORE), ..seat(1).entry };
+        let looked =
+            looks((0..100).map(|_| (Some(Seat { entry: entry.clone(), version: 1 }), true)));
+        assert!(looked.into_iter().all(|free| !free));
     }
 
     #[test]

@@ -40,6 +40,8 @@ use world::World;
 
 /// The one that all processes here are of.
 const CLUSTER: hoplo_wire::control::ClusterId = hoplo_wire::control::ClusterId(0xc1);
+/// As of one that is founded in 2026.
+const FOUNDED: hoplo_wire::control::Epoch = hoplo_wire::control::Epoch(1_790_000_000);
 
 /// What one seed did, for the statistics of a run.
 #[derive(Clone, Copy, Debug, Default)]

@@ -80,6 +80,7 @@ impl World {
                 cluster: super::CLUSTER,
                 shards: self.plan.shards,
                 replication: self.plan.replication,
+                founded: super::FOUNDED,
             };
             Coordinator::new(options, reads)
         });

@@ -18,8 +18,8 @@ use hoplo_core::control::coordinator::{
 };
 use hoplo_core::control::replica::{Effect, Event, Replica, ReplicaOptions};
 use hoplo_wire::control::{
-    ClientId, ClusterConfig, ClusterId, FromCoordinator, Key, Member, Op, ReplicaId, Request,
-    ShardId, Speaker, Table, ToCoordinator,
+    ClientId, ClusterConfig, ClusterId, Epoch, FromCoordinator, Key, Member, Op, ReplicaId,
+    Request, ShardId, Speaker, Table, ToCoordinator,
 };
 
 use super::{Costs, Meter, Server};
@@ -138,6 +138,7 @@ impl World {
             cluster: ClusterId(1),
             shards: SHARDS,
             replication: NODES as u8,
+            founded: Epoch::first(),
         };
         let client = |at: u32| {
             let options = ClientOptions { me: client_id(at), coordinators: vec!["host-1".into()] };

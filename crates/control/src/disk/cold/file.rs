@@ -6,11 +6,12 @@ use std::io;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
 use hoplo_wire::control::{Key, Row, Table};
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
 use xxhash_rust::xxh3::xxh3_64;
+
+use crate::clock::{as_micros, micros_since_1970};
 
 use super::{ColdError, ColdOptions, Flush, Page, Range, Usage};
 
@@ -72,7 +73,7 @@ impl ColdFile {
     pub(super) fn write(&mut self, flush: Flush) -> Result<(), ColdError> {
         let Flush { clear, puts, deletes } = flush;
         let transaction = self.begin_write()?;
-        let stamp = micros().max(self.stamp + 1);
+        let stamp = micros_since_1970().max(self.stamp + 1);
         let mut usage = self.usage;
         {
             let mut rows = self.reader.named(transaction.open_table(ROWS))?;
@@ -175,7 +176,8 @@ impl ColdFile {
         at_most: usize,
     ) -> Result<usize, ColdError> {
         let retention = self.reader.options.retention;
-        let oldest = retention.age.map_or(0, |age| micros().saturating_sub(as_micros(age)));
+        let oldest =
+            retention.age.map_or(0, |age| micros_since_1970().saturating_sub(as_micros(age)));
         let bytes_max = retention.bytes.unwrap_or(u64::MAX);
         let mut rows = self.reader.named(transaction.open_table(ROWS))?;
         let mut order = self.reader.named(transaction.open_table(ORDER))?;
@@ -247,7 +249,7 @@ fn note_of(path: &Path) -> PathBuf {
 /// Of a file that is not to be used any more: where it lies now; absent if it was taken away. The next flush makes a new
 /// one.
 pub fn set_aside(path: &Path) -> io::Result<Option<PathBuf>> {
-    let aside = path.with_extension(format!("damaged-{}", micros()));
+    let aside = path.with_extension(format!("damaged-{}", micros_since_1970()));
     let found = match fs::rename(path, &aside) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         done => Some(done?),
@@ -382,13 +384,4 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn as_micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
-}
-
-/// Since 1970.
-fn micros() -> u64 {
-    as_micros(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
 }

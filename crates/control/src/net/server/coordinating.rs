@@ -16,6 +16,8 @@ use hoplo_wire::control::{
     ClusterConfig, Epoch, FromCoordinator, Member, ShardId, Speaker, ToCoordinator,
 };
 
+use crate::clock::since_1970;
+
 use super::super::cluster::Cluster;
 use super::super::config_store::{ConfigStore, Swapped};
 use super::super::frame::Frame;
@@ -54,6 +56,7 @@ impl Coordinating {
             cluster: cluster.id,
             shards: cluster.shards,
             replication: cluster.replication,
+            founded: Epoch(since_1970().as_secs()),
         };
         let (sender, wanted) = channel();
         let thread = std::thread::Builder::new().name("hoplo:config".to_string());

@@ -6,10 +6,12 @@ use hoplo_core::control::EventEntry;
 
 use super::alone::{Head, SOON, joined, kv};
 use super::*;
-use crate::backup::{BackupError, Header, Reader, restore, save};
+use crate::backup::{BackupError, Header, Reader, Refilled, refill, restore, save};
 use crate::net::client::{ControlClient, Told};
 use crate::net::cluster::Cluster;
-use hoplo_core::control::{ControlStore, Entry, Key, Row, Table};
+use crate::net::seat::{Candidate, SeatError};
+use hoplo_core::control::rows::seat_key;
+use hoplo_core::control::{ControlStore, Entry, Key, Row, SeatEntry, Table};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -152,4 +154,115 @@ fn a_backup_has_what_is_archived() {
         let row = store.find(&event(n).key()).unwrap().unwrap();
         assert_eq!(EventEntry::from_row(&row), Ok(event(n)));
     }
+}
+
+/// A client of a new store, and two backups of another one.
+struct Anew {
+    _head: Head,
+    cluster: Cluster,
+    client: ControlClient,
+    backups: [PathBuf; 2],
+}
+
+impl Anew {
+    fn new(folder: &Folder) -> Self {
+        let home = folder.0.join("before");
+        let before = Head::start(&home, 0);
+        before.does(|store| {
+            for name in ["a", "b", "c"] {
+                store.put(kv(name), b"old".to_vec()).unwrap();
+            }
+            let event = EventEntry { at_us: 5, seq: 1, text: "long ago".to_string() };
+            store.finish(event.key(), event.to_value()).unwrap();
+            let seat = SeatEntry { holder: Some(3), address: "a:1".to_string(), beats: 9 };
+            store.put(seat.key(), seat.to_value()).unwrap();
+        });
+        let backups = ["one", "two"].map(|name| folder.0.join(name));
+        for path in &backups {
+            backup(&home, path, false).unwrap();
+        }
+        drop(before);
+        let home = folder.0.join("head");
+        let head = Head::start(&home, 0);
+        // An operator's.
+        let cluster = Cluster::load(&home.join("cluster.json")).unwrap();
+        let client = ControlClient::connect(&cluster).unwrap();
+        Self { _head: head, cluster, client, backups }
+    }
+
+    fn refill(&self, backup: usize) -> Result<Refilled, String> {
+        let refilled = refill(&self.backups[backup], &self.cluster);
+        refilled.map(|(_, refilled)| refilled).map_err(|error| error.to_string())
+    }
+
+    fn value(&self, name: &str) -> Option<Vec<u8>> {
+        self.client.get(kv(name), SOON).unwrap().map(|row| row.value)
+    }
+
+    fn seat(&self) -> Option<SeatEntry> {
+        let row = self.client.get(seat_key(), SOON).unwrap();
+        row.map(|row| SeatEntry::from_row(&row).unwrap())
+    }
+
+    /// What somebody who wants to be head hears.
+    fn head_begins(&self) -> Result<(), SeatError> {
+        Candidate::new(&self.cluster).unwrap().take(8, "b:1", None).map(|_| ())
+    }
+}
+
+#[test]
+fn a_backup_goes_into_a_store_that_no_head_had() {
+    let folder = Folder::new("refill");
+    let anew = Anew::new(&folder);
+    // Somebody who lived on wrote it: it is newer.
+    anew.client.put(kv("b"), b"new".to_vec(), None, SOON).unwrap();
+    let refilled = anew.refill(0).unwrap();
+    // All but the seat, and a node that never was.
+    let rows = Reader::open(&anew.backups[0]).unwrap().header.rows;
+    assert_eq!(refilled.written + refilled.there, rows);
+    // `b`, and the row of the node of either store.
+    assert_eq!(refilled.there, 2);
+    let values = ["a", "b", "c"].map(|name| anew.value(name).unwrap());
+    assert_eq!(values, [&b"old"[..], b"new", b"old"]);
+    let events = anew.client.scan(Table::Event, vec![], None, 10, SOON).unwrap().rows;
+    assert!(events[0].1.finished);
+    // The seat is nobody's: neither the one of before nor ours.
+    assert_eq!(anew.seat().unwrap().holder, None);
+    anew.head_begins().unwrap();
+    // REFILL-2
+    let again = anew.refill(0).unwrap_err();
+    assert!(again.contains("there has been a head over these control nodes"), "{again}");
+}
+
+#[test]
+fn a_backup_of_which_half_was_put_back_lets_no_head_begin() {
+    let folder = Folder::new("refill-half");
+    let anew = Anew::new(&folder);
+    // As a restore leaves it that was killed.
+    anew.refill(0).unwrap();
+    let seat = SeatEntry { holder: Some(SeatEntry::RESTORE), ..anew.seat().unwrap() };
+    anew.client.put(seat.key(), seat.to_value(), None, SOON).unwrap();
+    anew.client.delete(kv("c"), None, SOON).unwrap();
+    // REFILL-3
+    let refused = anew.head_begins().unwrap_err();
+    assert!(matches!(refused, SeatError::Restored), "{refused}");
+    let other = anew.refill(1).unwrap_err();
+    assert!(other.contains("another backup was begun"), "{other}");
+    assert_eq!(anew.value("c"), None);
+    let refilled = anew.refill(0).unwrap();
+    assert_eq!(refilled.written, 1, "the others are there");
+    assert_eq!(anew.value("c"), Some(b"old".to_vec()));
+    anew.head_begins().unwrap();
+}
+
+/// REFILL-1
+#[test]
+fn a_backup_that_is_cut_off_changes_nothing() {
+    let folder = Folder::new("refill-cut");
+    let anew = Anew::new(&folder);
+    let bytes = std::fs::read(&anew.backups[0]).unwrap();
+    std::fs::write(&anew.backups[0], &bytes[..bytes.len() - 1]).unwrap();
+    let refused = anew.refill(0).unwrap_err();
+    assert!(refused.contains("is cut off after"), "{refused}");
+    assert_eq!((anew.seat(), anew.value("a")), (None, None));
 }

@@ -1,7 +1,7 @@
 //! The first configuration of a cluster.
 
 use hoplo_base::{Instant, limits};
-use hoplo_wire::control::{ChainConfig, ClusterConfig, Epoch, Member, ShardId};
+use hoplo_wire::control::{ChainConfig, ClusterConfig, Member, ShardId};
 
 use super::{Coordinator, Standing};
 
@@ -39,12 +39,12 @@ impl Coordinator {
                 (0..length).map(|at| nodes[(usize::from(shard) + at) % nodes.len()].clone());
             ChainConfig {
                 shard: ShardId(shard),
-                epoch: Epoch(1),
+                epoch: self.options.founded,
                 members: members.collect(),
                 joining: None,
                 added: None,
                 old_tail_gone: true,
-                history: Epoch::first(),
+                history: self.options.founded,
                 unbegun: true,
             }
         };

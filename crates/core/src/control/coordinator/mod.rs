@@ -62,7 +62,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use hoplo_base::{Instant, limits};
 use hoplo_wire::control::{
-    ChainConfig, ClusterConfig, ClusterId, FromCoordinator, Member, ReplicaId, Speaker,
+    ChainConfig, ClusterConfig, ClusterId, Epoch, FromCoordinator, Member, ReplicaId, Speaker,
     ToCoordinator, Wish,
 };
 
@@ -80,6 +80,9 @@ pub struct CoordinatorOptions {
     /// For a new cluster.
     pub shards: u16,
     pub replication: u8,
+    /// In which a new cluster begins. Who knows an earlier cluster under the same name (its control nodes have lost their
+    /// disks, and begin anew) goes over to this one only if its epochs are later ones: shells give the seconds since 1970.
+    pub founded: Epoch,
 }
 
 /// Counts the changes of the document; the store says how.

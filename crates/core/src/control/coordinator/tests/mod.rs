@@ -47,7 +47,9 @@ fn holding(logged: u64, epoch: u64) -> Holding {
 
 /// One that has just begun, and its clock with it.
 fn coordinator(me: ReplicaId, replication: u8, shards: u16) -> Coordinator {
-    let options = CoordinatorOptions { me: member(me), cluster: CLUSTER, shards, replication };
+    let founded = Epoch::first();
+    let options =
+        CoordinatorOptions { me: member(me), cluster: CLUSTER, shards, replication, founded };
     Coordinator::new(options, Instant::ZERO)
 }
 

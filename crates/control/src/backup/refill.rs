@@ -1,0 +1,145 @@
+//! The rows of a backup go into control nodes, which begin anew.
+//!
+//! ```text
+//!   nobody has been head --take the seat--> RESTORE --each row, if there is none--> give the seat back --> a head begins
+//!                                            |   ^
+//!                                      dies  \---/  the same backup once more
+//! ```
+//! Control nodes have lost their disks, or have never run. Other programs may write already: nodes that live on do, and what they
+//! write is newer. So a row is put only where there is none. All that must not begin is a head, since it would make of half of the rows what
+//! is true now: so the seat is taken meanwhile (SEAT-7), and a restore that dies leaves it taken until it was run once more.
+//!
+//! That nothing which was said before the loss fits what is said after it, is the control nodes' affair: the epochs of a cluster that begins
+//! are the time's (`CoordinatorOptions::founded`), and so is its history. Numbers of nodes have a gap (RESTORE-2).
+//!
+//! # Invariants
+//! - REFILL-1: nothing was written unless the whole backup was read and found right.
+//! - REFILL-2: where a head has been, nothing is written.
+//! - REFILL-3: no head begins between the first row and the last one.
+
+use std::path::Path;
+use std::time::Duration;
+
+use hoplo_base::limits::{CONTROL_CLIENT_BATCH_BYTES, CONTROL_CLIENT_BATCH_OPS};
+use hoplo_core::control::client::{Call, Done};
+use hoplo_core::control::rows::seat_key;
+use hoplo_core::control::seat::Seat;
+use hoplo_core::control::{Entry, SeatEntry};
+use hoplo_wire::control::{Op, Outcome, Table};
+
+use super::restore::Rows;
+use super::{BackupError, Header, Reader};
+use crate::net::client::{ControlClient, Pending};
+use crate::net::cluster::Cluster;
+
+/// Of each call. Control nodes that begin may take a while.
+const WITHIN: Duration = Duration::from_secs(30);
+
+/// Batches that are on their way at a time.
+const UNDERWAY: usize = 8;
+
+/// What was put back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Refilled {
+    pub written: u64,
+    /// Rows for which there was a newer one: other programs wrote it meanwhile, or an earlier try did.
+    pub there: u64,
+}
+
+pub fn refill(path: &Path, cluster: &Cluster) -> Result<(Header, Refilled), BackupError> {
+    // REFILL-1
+    let header = Reader::open(path)?.check()?;
+    header.fit(path)?;
+    let client = ControlClient::connect(cluster).map_err(unwritten)?;
+    let seat = take_seat(&client, &header)?;
+    let refilled = put_rows(&client, path)?;
+    give_back(&client, seat)?;
+    Ok((header, refilled))
+}
+
+/// REFILL-2, REFILL-3
+fn take_seat(client: &ControlClient, header: &Header) -> Result<Seat, BackupError> {
+    let entry = SeatEntry {
+        holder: Some(SeatEntry::RESTORE),
+        address: format!("the backup of cluster {} of {}", header.cluster, header.made_us),
+        beats: 0,
+    };
+    let row =
+        client.get(seat_key(), WITHIN).map_err(|error| BackupError::Unread(error.to_string()))?;
+    let expected = match row.as_ref().and_then(Seat::of) {
+        None => 0,
+        // A try before this one.
+        Some(found) if found.entry == entry => return Ok(found),
+        Some(found) if found.entry.is_restored() => return Err(BackupError::OtherBackup),
+        Some(_) => return Err(BackupError::HadHead),
+    };
+    match client.put(entry.key(), entry.to_value(), Some(expected), WITHIN).map_err(unwritten)? {
+        Outcome::Done { version } => Ok(Seat { entry, version }),
+        Outcome::Conflict { .. } => Err(BackupError::HadHead),
+    }
+}
+
+fn give_back(client: &ControlClient, Seat { entry, version }: Seat) -> Result<(), BackupError> {
+    let entry = SeatEntry { holder: None, ..entry };
+    match client.put(entry.key(), entry.to_value(), Some(version), WITHIN).map_err(unwritten)? {
+        Outcome::Done { .. } => Ok(()),
+        Outcome::Conflict { .. } => Err(BackupError::Unwritten(
+            "another `hoplo control restore` ran at the same time, and ended first".to_string(),
+        )),
+    }
+}
+
+fn put_rows(client: &ControlClient, path: &Path) -> Result<Refilled, BackupError> {
+    let mut rows = Rows::open(path)?;
+    let mut refilled = Refilled::default();
+    let mut underway = std::collections::VecDeque::new();
+    loop {
+        let batch = next_batch(&mut rows)?;
+        let ends = batch.is_empty();
+        if !ends {
+            underway.push_back(client.start(Call::Update(batch), WITHIN).map_err(unwritten)?);
+        }
+        while underway.len() > if ends { 0 } else { UNDERWAY } {
+            let first = underway.pop_front().expect("it is not empty");
+            refilled.count(first)?;
+        }
+        if ends {
+            return Ok(refilled);
+        }
+    }
+}
+
+/// None are left if it is empty.
+fn next_batch(rows: &mut Rows) -> Result<Vec<Op>, BackupError> {
+    let (mut batch, mut bytes) = (Vec::new(), 0);
+    while batch.len() < CONTROL_CLIENT_BATCH_OPS && bytes < CONTROL_CLIENT_BATCH_BYTES {
+        let Some((key, row)) = rows.next()? else { break };
+        if key.table == Table::Head {
+            // Who was head is none any more.
+            continue;
+        }
+        bytes += key.bytes.len() + row.value.len();
+        batch.push(Op::Put { key, value: row.value, expected: Some(0), finished: row.finished });
+    }
+    Ok(batch)
+}
+
+impl Refilled {
+    fn count(&mut self, batch: Pending) -> Result<(), BackupError> {
+        let outcomes = match batch.wait().map_err(unwritten)? {
+            Done::Updated(outcomes) => outcomes,
+            Done::Row(_) | Done::Page { .. } => unreachable!("an update gives outcomes"),
+        };
+        for outcome in outcomes {
+            match outcome {
+                Outcome::Done { .. } => self.written += 1,
+                Outcome::Conflict { .. } => self.there += 1,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn unwritten(error: impl std::fmt::Display) -> BackupError {
+    BackupError::Unwritten(error.to_string())
+}
