@@ -248,9 +248,10 @@ def _on_their_way(op: str, refs: list[Ref], n: int) -> tuple[Any, list[int]] | N
     for _ in range(_TRIES_MAX):
         made = _core.fold_members("sum" if op == "mean" else op, members)
         try:
-            if isinstance(made, _core.ObjectRef):
-                value = _core.get(made)
-                return divided(value, n) if op == "mean" else value, taken
+            if isinstance(made, _core.Folded):
+                if op != "mean" or made.divide(n):
+                    return made, taken
+                return divided(_core.get(made.put()), n), taken
             _, again, lost = made
             if not again:
                 return None

@@ -184,10 +184,20 @@ def wait(
 ) -> tuple[list[Any], list[Any]]:
     """Checked arguments of `hoplo.wait`. Both lists keep the order of `refs`."""
 
-def fold_members(
-    op: str, refs: list[ObjectRef[Any]]
-) -> ObjectRef[Any] | tuple[str, bool, list[int]]:
-    """A ref of what all of these, which lie in stores, give together.
+@final
+class Folded:
+    """A value that lies in the store, and is no object yet. A task that returns it gives it without a
+    copy."""
+
+    def divide(self, count: int) -> bool:
+        """Divides all its numbers, if they are floating or complex. False if one is whole: nothing is
+        changed then."""
+
+    def put(self) -> ObjectRef[Any]:
+        """A ref of the value. ValueError if it is an object already."""
+
+def fold_members(op: str, refs: list[ObjectRef[Any]]) -> Folded | tuple[str, bool, list[int]]:
+    """What all of these, which lie in stores, give together.
 
     Or why nodes cannot make it, whether another try may help, and where in `refs` those are that no
     node has any more. `op` is "sum", "prod", "min" or "max". Waits until it is made, on its way to

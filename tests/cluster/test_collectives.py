@@ -50,6 +50,12 @@ def failing() -> None:
     raise LookupError("broken")
 
 
+def folded(op: str, refs: list[Any]) -> Any:
+    made = _core.fold_members(op, refs)
+    assert isinstance(made, _core.Folded), made
+    return made.put()
+
+
 def refused(refs: list[Any]) -> str:
     """Why nodes never fold these. One behind that which found it out may be heard first, and says
     that another try may help."""
@@ -83,18 +89,38 @@ CHAINS = [[1, 2, 3], [0, 1, 2, 3], [1, 0], [1, 1, 2, 2, 3, 3], [2, 2], [3], [0, 
 
 @pytest.mark.parametrize("nodes", CHAINS, ids=str)
 def test_members_of_these_nodes_are_folded_on_their_way(far: Far, nodes: list[int]) -> None:
-    total = _core.fold_members("sum", members(far, nodes))
-    assert isinstance(total, hoplo.ObjectRef), total
+    total = folded("sum", members(far, nodes))
     np.testing.assert_array_equal(hoplo.get(total), sums(nodes))
 
 
-@pytest.mark.parametrize("dtype", ["i1", "u2", "i4", "u8", "f4", "f8", "c8", "c16"])
+@pytest.mark.parametrize("dtype", ["?", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "c16"])
 def test_each_dtype_is_summed_as_numpy_does_it(far: Far, dtype: str) -> None:
     nodes = [1, 2, 2, 0]
-    total = _core.fold_members("sum", members(far, nodes, dtype=dtype))
-    assert isinstance(total, hoplo.ObjectRef), total
+    total = folded("sum", members(far, nodes, dtype=dtype))
     np.testing.assert_array_equal(hoplo.get(total), sums(nodes, dtype))
     assert hoplo.get(total).dtype == np.dtype(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["i4", "f2", "f4", "f8", "c8", "c16"])
+def test_means_are_those_of_numpy(far: Far, dtype: str) -> None:
+    nodes = [1, 2, 3]
+    mean = hoplo.get(hoplo.reduce(members(far, nodes, dtype=dtype), "mean"))
+    want = np.true_divide(sums(nodes, dtype), 3)
+    assert mean.dtype == (np.dtype(dtype) if dtype != "i4" else np.dtype("f8"))
+    np.testing.assert_array_equal(mean, want.astype(mean.dtype))
+
+
+def test_what_was_folded_is_put_once_and_divided_where_it_can_be(far: Far) -> None:
+    made = _core.fold_members("sum", members(far, [1, 2], dtype="i8"))
+    assert isinstance(made, _core.Folded)
+    assert made.divide(2) is False
+    total = made.put()
+    assert made.divide(2) is False
+    with pytest.raises(ValueError, match="an object already"):
+        made.put()
+    np.testing.assert_array_equal(hoplo.get(total), sums([1, 2], "i8"))
+    # One that nobody wants gives its room back: see `nothing_left`.
+    _core.fold_members("sum", members(far, [1, 2]))
 
 
 @pytest.mark.parametrize(
@@ -103,8 +129,7 @@ def test_each_dtype_is_summed_as_numpy_does_it(far: Far, dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["i4", "f4"])
 def test_each_op_is_that_of_numpy(far: Far, op: str, ufunc: Any, dtype: str) -> None:
     nodes = [1, 2, 3]
-    total = _core.fold_members(op, members(far, nodes, dtype=dtype))
-    assert isinstance(total, hoplo.ObjectRef), total
+    total = folded(op, members(far, nodes, dtype=dtype))
     np.testing.assert_array_equal(hoplo.get(total), sums(nodes, dtype, ufunc))
 
 
@@ -125,9 +150,7 @@ def test_it_does_not_matter_how_members_came_into_their_stores(far: Far) -> None
     refs += [on(far, node, made).remote(np.full(ELEMENTS, 4.0)) for node in (2, 3)]
     hoplo.wait(refs, num_returns=4, fetch_local=False)
     for taken, want in ((refs, 11), (refs[1:], 10), (refs[::-1], 11)):
-        total = _core.fold_members("sum", taken)
-        assert isinstance(total, hoplo.ObjectRef), total
-        assert (hoplo.get(total) == want).all()
+        assert (hoplo.get(folded("sum", taken)) == want).all()
 
 
 def test_parameters_of_a_model_keep_their_structure(far: Far) -> None:
@@ -137,7 +160,7 @@ def test_parameters_of_a_model_keep_their_structure(far: Far) -> None:
 
     refs = [on(far, node, made).remote(model(x)) for node, x in ((1, 1.0), (2, 2.0), (3, 4.0))]
     hoplo.wait(refs, num_returns=3, fetch_local=False)
-    assert isinstance(_core.fold_members("sum", refs), hoplo.ObjectRef)
+    assert isinstance(_core.fold_members("sum", refs), _core.Folded)
     got = hoplo.get(hoplo.reduce(refs, "mean"))
     assert (got["layers"][1][0] == 7 / 3).all()
     assert (got["layers"][0][1] == np.float32(7) / 3).all()
@@ -192,13 +215,13 @@ def test_members_that_differ_are_told_with_both(far: Far) -> None:
 
 
 def test_a_value_that_nodes_cannot_look_into_is_told(far: Far) -> None:
-    values = [np.zeros(ELEMENTS, "f2"), [np.zeros(ELEMENTS), "text"], np.zeros(ELEMENTS, ">f8")]
+    values = [np.zeros(ELEMENTS, "m8[s]"), [np.zeros(ELEMENTS), "text"], np.zeros(ELEMENTS, ">f8")]
     for value in values:
         refs = [on(far, node, made).remote(value) for node in (1, 2)]
         hoplo.wait(refs, num_returns=2, fetch_local=False)
         assert refused(refs)
-    half = [on(far, node, made).remote(np.ones(ELEMENTS, "f2")) for node in (1, 2)]
-    assert (hoplo.get(hoplo.reduce(half)) == 2).all()
+    swapped = [on(far, node, made).remote(np.ones(ELEMENTS, ">f8")) for node in (1, 2)]
+    assert (hoplo.get(hoplo.reduce(swapped)) == 2).all()
     text = [on(far, node, made).remote([np.zeros(ELEMENTS), "text"]) for node in (1, 2)]
     with pytest.raises(TypeError, match=r"at \[1\] is of type str"):
         hoplo.get(hoplo.reduce(text))

@@ -167,6 +167,16 @@ def test_an_object_larger_than_the_store_of_its_reader(small: Any) -> None:
     assert hoplo.get(is_right.options(scheduling_strategy=small.on(1)).remote(ref), timeout=60)
 
 
+def test_what_is_folded_on_its_way_is_the_result_where_it_lies(small: Any) -> None:
+    """Of a copy of 40 MiB one half would have to go to the disk of that node."""
+    members = [hoplo.put(np.full(5 * MIB, float(number))) for number in (1, 2)]
+    total = hoplo.reduce(members, on=small.ids[1])
+    hoplo.wait([total], timeout=60, fetch_local=False)
+    store = small.machines[1].status()["store"]
+    assert (store["objects"], store["spilled_objects"]) == (1, 0), store
+    assert (hoplo.get(total, timeout=60) == 3).all()
+
+
 def test_an_object_larger_than_the_store_of_its_maker(small: Any) -> None:
     ref = makes.options(scheduling_strategy=small.on(1)).remote(100 * MIB)
     np.testing.assert_array_equal(hoplo.get(ref, timeout=60), pattern(100 * MIB))

@@ -96,6 +96,22 @@ impl Store {
         self.slots.extend_from_slice(slots);
     }
 
+    /// What the haul wrote and sealed there is ours to write on, with its slot and its pages.
+    pub(crate) fn take_over(&mut self, location: Location) -> Room {
+        assert!(self.unseal(location), "nobody else knows of it");
+        let Location { slot, offset, len, .. } = location;
+        let end = offset + rounded(len);
+        self.free.insert_used(offset..end);
+        let pages_end = end.next_multiple_of(PAGE);
+        if end < pages_end {
+            self.free.insert(end..pages_end);
+        }
+        let claim = self.arena.claim(offset, rounded(len));
+        let claim = claim.expect("the daemon hands over what nobody writes");
+        self.used = true;
+        Room { memory: Memory::Arena(claim), slot, len }
+    }
+
     /// An allocation that was never sealed. What is to be returned to the daemon.
     pub(crate) fn abandon(&mut self, room: Room) -> Vec<(u64, u64)> {
         self.slots.push(room.slot);

@@ -334,7 +334,7 @@ impl Client {
 }
 
 impl Allocation {
-    fn new(client: &Arc<Client>, mut room: Room, len: usize) -> Allocation {
+    pub(crate) fn new(client: &Arc<Client>, mut room: Room, len: usize) -> Allocation {
         let address = match &mut room.memory {
             Memory::Arena(claim) => claim.as_mut_ptr() as usize,
             Memory::File { room, .. } => room.as_mut_ptr() as usize,
@@ -354,6 +354,14 @@ impl Allocation {
     /// 64-byte aligned, writable memory in the store.
     pub fn as_mut_ptr(&self) -> *mut u8 {
         self.address as *mut u8
+    }
+
+    /// Absent of what lies in the spill file.
+    pub(crate) fn bytes_mut(&mut self) -> Option<&mut [u8]> {
+        match &mut self.room.as_mut()?.memory {
+            Memory::Arena(claim) => Some(&mut claim[..self.len]),
+            Memory::File { .. } => None,
+        }
     }
 
     pub fn len(&self) -> usize {

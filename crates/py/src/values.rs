@@ -42,7 +42,7 @@ pub(crate) use large::Large;
 pub(crate) use pickled::{_try_pickling, load};
 pub(crate) use read::{read_content, read_value};
 pub(crate) use reader::{PlainReader, put_count};
-pub(crate) use store_buffer::{StoreBuffer, allocate, put_in_place};
+pub(crate) use store_buffer::{LookedAt, StoreBuffer, allocate, put_in_place};
 
 use hoplo_base::limits::{INLINE_BYTES_MAX, VALUE_REFS_MAX};
 use hoplo_client::{Allocation, Content};

@@ -5,7 +5,7 @@
 //! and of those the one at the lowest offset. Neighbours merge at once.
 //!
 //! ```text
-//!   insert --> managed, free <--allocate / free--> managed, in use
+//!   insert --> managed, free <--allocate / free--> managed, in use <-- insert_used
 //!   remove <-----'
 //! ```
 //!
@@ -85,6 +85,12 @@ impl RangeAllocator {
     pub fn insert(&mut self, range: Range<u64>) {
         self.managed_bytes += range.end - range.start;
         self.merge_in(range);
+    }
+
+    /// A range that is in use was granted: `free` gives it back.
+    pub fn insert_used(&mut self, range: Range<u64>) {
+        self.check_range(&range);
+        self.managed_bytes += range.end - range.start;
     }
 
     /// Takes a wholly free range out of the managed ones, to give it back to who granted it.

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use hoplo_base::{ActorId, FunctionId, ObjectId, ProcessId};
 use hoplo_core::session::{CreateActor, Effect, SessionMachine};
 use hoplo_wire::node::{ActorCreated, KvOperation, ToClient, ToNode};
-use hoplo_wire::{FoldOp, Value};
+use hoplo_wire::{FoldOp, Location, Value};
 
 use crate::cluster::Cluster;
 use crate::fiber::{Fiber, Flow, Wait};
@@ -194,12 +194,10 @@ impl Cluster {
         }
         match self.answer(id, fiber) {
             Err(flow) => flow,
-            Ok(ToClient::Reduced { result: Ok(made), .. }) => {
+            Ok(ToClient::Reduced { result: Ok(location), .. }) => {
                 self.count("reduces");
-                let members = std::mem::take(&mut fiber.reducing);
-                self.books.put(made, sum(members));
-                self.client(id).session.given(made);
-                self.watch(id, made);
+                let members = sum(std::mem::take(&mut fiber.reducing));
+                self.takes_over(id, location, members);
                 Flow::Next
             }
             Ok(ToClient::Reduced { result: Err(no), .. }) => {
@@ -213,6 +211,27 @@ impl Cluster {
             }
             Ok(other) => panic!("{id} asks for a sum, not {other:?}"),
         }
+    }
+
+    /// What was folded lies there, and is this process's to seal: it puts it, or has no use for it.
+    fn takes_over(&mut self, id: ProcessId, location: Location, token: ObjectId) {
+        let Location { slot, offset, len, .. } = location;
+        let content = self.here.memory.content(location).to_vec();
+        let unsealed = self.here.memory.free_private(location, &[id.slot() as u16]);
+        assert!(unsealed, "{id}: somebody reads what was just folded");
+        self.client(id).extents.takes_over(location);
+        if self.rng.one_in(4) {
+            self.count("reduces that nobody needed");
+            return self.client(id).extents.reclaim(location);
+        }
+        let object = self.client(id).session.next_put();
+        let generation = self.here.memory.seal(slot, offset, content);
+        let location = Location { slot, generation, offset, len };
+        self.session(id, |session, now, effects| {
+            session.put_stored(now, object, location, &[], effects);
+        });
+        self.books.put(object, token);
+        self.watch(id, object);
     }
 
     // ---- keys ----

@@ -128,6 +128,7 @@ impl Counts {
         "objects that were relayed",
         "objects that were folded",
         "reduces",
+        "reduces that nobody needed",
         "reduces that were in vain",
         "nodes that were declared dead",
         "deaths that all had passed",

@@ -76,6 +76,15 @@ impl Extents {
         self.free.insert(start, end);
     }
 
+    /// An object's room and slot, and what is left of its last page.
+    pub fn takes_over(&mut self, location: Location) {
+        let end = location.offset + rounded(location.len);
+        let rest = end.next_multiple_of(PAGE) - end;
+        if rest > 0 {
+            self.insert(end, rest);
+        }
+    }
+
     pub fn reclaim(&mut self, location: Location) {
         self.slots.push(location.slot);
         self.insert(location.offset, rounded(location.len));

@@ -41,6 +41,8 @@ pub enum PartKind {
 /// In native byte order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Numbers {
+    /// Truth values, of a byte each.
+    Bool,
     I8,
     U8,
     I16,
@@ -49,6 +51,7 @@ pub enum Numbers {
     U32,
     I64,
     U64,
+    F16,
     F32,
     F64,
     /// Two of F32.
@@ -145,9 +148,10 @@ impl Layout {
 }
 
 impl Numbers {
-    /// Of the kinds of `crates/py/src/values/array.rs`. Truth values and float16 are folded by tasks.
+    /// Of the kinds of `crates/py/src/values/array.rs`.
     fn of_kind(kind: u8) -> Option<Numbers> {
         Some(match kind {
+            1 => Numbers::Bool,
             2 => Numbers::I8,
             3 => Numbers::U8,
             4 => Numbers::I16,
@@ -156,6 +160,7 @@ impl Numbers {
             7 => Numbers::U32,
             8 => Numbers::I64,
             9 => Numbers::U64,
+            10 => Numbers::F16,
             11 => Numbers::F32,
             12 => Numbers::F64,
             13 => Numbers::C64,
@@ -166,8 +171,8 @@ impl Numbers {
 
     pub fn bytes(self) -> usize {
         match self {
-            Numbers::I8 | Numbers::U8 => 1,
-            Numbers::I16 | Numbers::U16 => 2,
+            Numbers::Bool | Numbers::I8 | Numbers::U8 => 1,
+            Numbers::I16 | Numbers::U16 | Numbers::F16 => 2,
             Numbers::I32 | Numbers::U32 | Numbers::F32 => 4,
             Numbers::I64 | Numbers::U64 | Numbers::F64 | Numbers::C64 => 8,
             Numbers::C128 => 16,
@@ -363,7 +368,7 @@ mod tests {
         }
         let begun = Layout::begun(&[ARRAY, 11, 0, 1, 3], 20).unwrap();
         assert_eq!(begun.parts().len(), 3);
-        assert_eq!(Layout::begun(&[ARRAY, 10], 20).unwrap_err(), Unfit::Dtype(10));
+        assert_eq!(Layout::begun(&[ARRAY, 15], 20).unwrap_err(), Unfit::Dtype(15));
         assert_eq!(Layout::begun(&[ARRAY, 11, 0, 1, 9, 0], 20).unwrap_err(), Unfit::Length);
     }
 
@@ -375,7 +380,7 @@ mod tests {
         assert_eq!(unfit(&[LIST, 1, FLOAT]), Unfit::Tag(FLOAT));
         assert_eq!(unfit(&[32]), Unfit::Tag(32));
         assert_eq!(unfit(&[ARRAY, 0, 0, 0]), Unfit::Dtype(0));
-        assert_eq!(unfit(&[ARRAY, 10, 0, 0]), Unfit::Dtype(10));
+        assert_eq!(unfit(&[ARRAY, 15, 0, 0]), Unfit::Dtype(15));
         let deep = [LIST, 1].repeat(DEPTH_MAX as usize + 1);
         assert_eq!(unfit(&deep), Unfit::TooLarge);
         let mut longer = nested();

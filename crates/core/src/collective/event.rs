@@ -1,7 +1,7 @@
 //! What happens to reduces, and what is asked for.
 
 use hoplo_base::{NodeNumber, ObjectId, ProcessId};
-use hoplo_wire::{Fold, FoldOp, NoReduce};
+use hoplo_wire::{Fold, FoldOp, Location, NoReduce};
 
 /// An object that is to be folded, and where all its bytes are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,9 +31,10 @@ pub enum Event {
     NodeGone {
         node: NodeNumber,
     },
-    /// The last fold of a chain is in the store of this node.
+    /// The last fold of a chain lies in the store of this node.
     Made {
         made: ObjectId,
+        location: Location,
     },
     /// `Peer::NoFold`, or this node's own word.
     Failed {
@@ -56,11 +57,11 @@ pub enum Effect {
         at: NodeNumber,
         made: ObjectId,
     },
-    /// It has a token of what is made.
+    /// What is made lies there, and is its own.
     Answer {
         asker: ProcessId,
         request: u64,
-        made: ObjectId,
+        location: Location,
     },
     Refuse {
         asker: ProcessId,

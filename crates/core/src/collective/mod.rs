@@ -1,7 +1,7 @@
 //! Reduces: for one node, decides which nodes fold which objects into what, and in which order it comes here.
 //!
 //! ```text
-//!   Reduce --plan--> Folding --the last fold is made here--> (Answer: the object)
+//!   Reduce --plan--> Folding --the last fold is made here--> (Answer: where it lies)
 //!                       |
 //!                       +--a fold fails, a node dies, nobody waits any more--> (Answer: why not; a task folds)
 //! ```
@@ -18,7 +18,8 @@
 //!
 //! # What is made on the way
 //! has a name like an object's, whose owner is this node's haul, and whose index is its place in the chain; 0 is what comes of it all. No
-//! directory knows it but that of this node, in the end, the last one. It is kept where it is made until this node says that it is over.
+//! directory knows it. It is kept where it is made until this node says that it is over. The last one's room is handed to the process that asked, which seals it
+//! as its task's result: nothing is copied.
 //!
 //! # When something goes wrong
 //! the whole reduce is given up, and whoever asked hears why. If another try may help, since a node died or an object moved, the task that asked gets
@@ -46,10 +47,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hoplo_base::limits::{REDUCE_MEMBERS_MAX, REDUCES_MAX};
 use hoplo_base::{NodeNumber, ObjectId, ProcessId, TaskId};
-use hoplo_wire::{FoldOp, NoReduce};
+use hoplo_wire::{FoldOp, Location, NoReduce};
 
 pub use event::{Effect, Event, Member};
-pub use numbers::{fold, folds};
+pub use numbers::{divide, divides, fold, folds};
 
 use plan::plan;
 
@@ -114,7 +115,7 @@ impl Collective {
                 };
                 self.end_those(is_in, &why, effects);
             }
-            Event::Made { made } => self.on_made(made, effects),
+            Event::Made { made, location } => self.on_made(made, location, effects),
             Event::Failed { from, made, why, again } => {
                 self.on_failed(from, made, (&why, again), effects);
             }
@@ -185,7 +186,7 @@ impl Collective {
     }
 
     /// It is in the store of this node.
-    fn on_made(&mut self, made: ObjectId, effects: &mut Vec<Effect>) {
+    fn on_made(&mut self, made: ObjectId, location: Location, effects: &mut Vec<Effect>) {
         let reduce = self.reduces.remove(&made.task.seq).expect("who is made here was asked for");
         assert_eq!(
             reduce.steps.last().map(|step| step.made),
@@ -194,7 +195,7 @@ impl Collective {
         );
         let (asker, request) = (reduce.asker, reduce.request);
         self.end_steps(&reduce, None, effects);
-        effects.push(Effect::Answer { asker, request, made });
+        effects.push(Effect::Answer { asker, request, location });
     }
 
     fn on_failed(

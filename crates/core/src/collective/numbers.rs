@@ -1,5 +1,7 @@
 //! Numbers folded into numbers, as numpy does it: whole ones wrap around, and what is no number stays none.
 
+use half::f16;
+use half::slice::HalfFloatSliceExt;
 use hoplo_wire::FoldOp;
 use hoplo_wire::layout::Numbers;
 
@@ -14,6 +16,8 @@ pub fn fold(op: FoldOp, numbers: Numbers, total: &mut [u8], more: &[u8]) {
     assert!(total.len().is_multiple_of(numbers.bytes()), "no number is cut");
     assert!(folds(op, numbers), "the caller has looked");
     match numbers {
+        Numbers::Bool => truths(op, total, more),
+        Numbers::F16 => halves(op, total, more),
         Numbers::I8 => whole::<i8, 1>(op, total, more),
         Numbers::U8 => whole::<u8, 1>(op, total, more),
         Numbers::I16 => whole::<i16, 2>(op, total, more),
@@ -28,6 +32,35 @@ pub fn fold(op: FoldOp, numbers: Numbers, total: &mut [u8], more: &[u8]) {
     }
 }
 
+/// Whether `divide` can do it: a whole number would be none any more.
+pub fn divides(numbers: Numbers) -> bool {
+    matches!(numbers, Numbers::F32 | Numbers::F64 | Numbers::C64 | Numbers::C128)
+}
+
+/// Divides so many whole numbers of that kind, in native byte order, by `count`: as numpy does it, to the last bit.
+pub fn divide(numbers: Numbers, total: &mut [u8], count: u32) {
+    assert!(total.len().is_multiple_of(numbers.bytes()), "no number is cut");
+    let (short, long) = (count as f32, f64::from(count));
+    match numbers {
+        Numbers::F32 => each_alone(total, |it| (f32::from_ne_bytes(it) / short).to_ne_bytes()),
+        Numbers::F64 => each_alone(total, |it| (f64::from_ne_bytes(it) / long).to_ne_bytes()),
+        // Of complex ones both parts are multiplied.
+        Numbers::C64 => {
+            each_alone(total, |it| (f32::from_ne_bytes(it) * short.recip()).to_ne_bytes())
+        }
+        Numbers::C128 => {
+            each_alone(total, |it| (f64::from_ne_bytes(it) * long.recip()).to_ne_bytes())
+        }
+        whole => panic!("the caller has looked: {whole:?}"),
+    }
+}
+
+fn each_alone<const BYTES: usize>(total: &mut [u8], op: impl Fn([u8; BYTES]) -> [u8; BYTES]) {
+    for one in total.as_chunks_mut::<BYTES>().0 {
+        *one = op(*one);
+    }
+}
+
 /// One loop for each operation, so that the compiler makes vectors of it.
 fn whole<N: Number<BYTES>, const BYTES: usize>(op: FoldOp, total: &mut [u8], more: &[u8]) {
     match op {
@@ -35,6 +68,50 @@ fn whole<N: Number<BYTES>, const BYTES: usize>(op: FoldOp, total: &mut [u8], mor
         FoldOp::Prod => each(total, more, N::prod),
         FoldOp::Min => each(total, more, N::least),
         FoldOp::Max => each(total, more, N::most),
+    }
+}
+
+/// To add truth values is to say whether one of them is true.
+fn truths(op: FoldOp, total: &mut [u8], more: &[u8]) {
+    for (one, other) in total.iter_mut().zip(more) {
+        let (is_one, is_other) = (*one != 0, *other != 0);
+        *one = u8::from(match op {
+            FoldOp::Sum | FoldOp::Max => is_one || is_other,
+            FoldOp::Prod | FoldOp::Min => is_one && is_other,
+        });
+    }
+}
+
+/// As numpy does it: in f32, and rounded.
+fn halves(op: FoldOp, total: &mut [u8], more: &[u8]) {
+    /// Numbers at a time: conversions of many take few instructions for each.
+    const BLOCK: usize = 512;
+    let wide = |bytes: &[u8], into: &mut [f32; BLOCK]| {
+        let mut halves = [f16::ZERO; BLOCK];
+        let numbers = bytes.as_chunks::<2>().0;
+        for (half, number) in halves.iter_mut().zip(numbers) {
+            *half = f16::from_ne_bytes(*number);
+        }
+        halves[..numbers.len()].convert_to_f32_slice(&mut into[..numbers.len()]);
+    };
+    let (mut ones, mut others) = ([0.0; BLOCK], [0.0; BLOCK]);
+    for (total, more) in total.chunks_mut(2 * BLOCK).zip(more.chunks(2 * BLOCK)) {
+        wide(total, &mut ones);
+        wide(more, &mut others);
+        let numbers = total.as_chunks_mut::<2>().0;
+        let made = ones.iter().zip(&others).map(|(one, other)| match op {
+            FoldOp::Sum => one.sum(*other),
+            FoldOp::Prod => one.prod(*other),
+            FoldOp::Min => one.least(*other),
+            FoldOp::Max => one.most(*other),
+        });
+        let mut wides = [0.0; BLOCK];
+        wides.iter_mut().zip(made).for_each(|(wide, made)| *wide = made);
+        let mut halves = [f16::ZERO; BLOCK];
+        halves.convert_from_f32_slice(&wides);
+        for (number, half) in numbers.iter_mut().zip(halves) {
+            *number = half.to_ne_bytes();
+        }
     }
 }
 
@@ -148,5 +225,38 @@ mod tests {
         fold(FoldOp::Sum, Numbers::C64, &mut total, &bytes([10.0, 20.0]));
         assert_eq!(total, bytes([11.0, 22.0]));
         assert!(!folds(FoldOp::Prod, Numbers::C64) && !folds(FoldOp::Min, Numbers::C128));
+    }
+
+    #[test]
+    fn halves_are_rounded_after_each_step_and_truth_values_stay_some() {
+        let of = |numbers: &[f32]| -> Vec<u8> {
+            numbers.iter().flat_map(|it| f16::from_f32(*it).to_ne_bytes()).collect()
+        };
+        // More than one block, and a part of one.
+        let many = |number| of(&[number; 1300]);
+        let mut total = many(2048.0);
+        fold(FoldOp::Sum, Numbers::F16, &mut total, &many(1.0));
+        assert_eq!(total, many(2048.0), "the next number is 2050");
+        fold(FoldOp::Max, Numbers::F16, &mut total, &many(f32::NAN));
+        assert!(total.as_chunks().0.iter().all(|it| f16::from_ne_bytes(*it).is_nan()));
+        let mut total = of(&[-0.5, 3.0]);
+        fold(FoldOp::Prod, Numbers::F16, &mut total, &of(&[4.0, 1e5]));
+        assert_eq!(total, of(&[-2.0, f32::INFINITY]));
+        let mut total = [0, 0, 1, 1];
+        fold(FoldOp::Sum, Numbers::Bool, &mut total, &[0, 1, 0, 1]);
+        assert_eq!(total, [0, 1, 1, 1]);
+        fold(FoldOp::Min, Numbers::Bool, &mut total, &[1, 1, 0, 1]);
+        assert_eq!(total, [0, 1, 0, 1]);
+    }
+
+    #[test]
+    fn floating_and_complex_numbers_are_divided_and_no_whole_ones() {
+        let mut total = [7f32, -1.0].map(f32::to_ne_bytes).concat();
+        divide(Numbers::F32, &mut total, 3);
+        assert_eq!(total, [7f32 / 3.0, -1.0 / 3.0].map(f32::to_ne_bytes).concat());
+        let mut total = [7f64, 2.0].map(f64::to_ne_bytes).concat();
+        divide(Numbers::C128, &mut total, 3);
+        assert_eq!(total, [7f64 * (1.0 / 3.0), 2.0 * (1.0 / 3.0)].map(f64::to_ne_bytes).concat());
+        assert!(divides(Numbers::C64) && !divides(Numbers::I64));
     }
 }

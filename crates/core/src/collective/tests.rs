@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hoplo_wire::Fold;
+use hoplo_wire::{Fold, Location};
 use proptest::prelude::*;
 
 use super::*;
@@ -95,8 +95,9 @@ fn a_member_that_is_at_several_nodes_is_folded_where_others_are() {
 fn what_is_made_here_is_answered_and_ended_elsewhere() {
     let mut bench = Bench::new();
     bench.folds(&[&[A], &[B]]);
-    let effects = bench.feed(Event::Made { made: made(0) });
-    let answer = Effect::Answer { asker: ASKER, request: 1, made: made(0) };
+    let location = Location { slot: 3, generation: 1, offset: 4096, len: 100 };
+    let effects = bench.feed(Event::Made { made: made(0), location });
+    let answer = Effect::Answer { asker: ASKER, request: 1, location };
     assert_eq!(effects, [Effect::End { at: B, made: made(1) }, answer]);
     assert_eq!(bench.feed(Event::GivenUp { asker: ASKER, request: 1 }), [], "COLL-4");
     assert_eq!(bench.feed(Event::NodeGone { node: B }), [], "COLL-5");

@@ -133,11 +133,10 @@ pub enum Event {
         ticket: u64,
         result: Result<(), String>,
     },
-    /// The haul has sealed this, which nobody knew before: it is the holder's, which gets a token of it.
-    Folded {
-        object: ObjectId,
+    /// The haul has sealed what nobody knows of: its room and its slot are that process's from now on, as if it had written there itself.
+    HandedOver {
         location: Location,
-        holder: ProcessId,
+        to: ProcessId,
     },
     /// `next_deadline` has come (earlier does no harm).
     Tick,

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   free --grant--> extent of a process --ExtentReturned--> free
+//!                     |  ^ what the haul has folded for a process is handed over to it
 //!                     |  the process dies
 //!                     +--> pages under its objects: the node's --last object gone--> free
 //!                     +--> the rest: free
@@ -277,6 +278,24 @@ impl Memory {
             pages.end = pages.end.min(start / PAGE * PAGE);
         }
         pages.start..pages.end.max(pages.start)
+    }
+
+    /// Whole pages of one's extent, with a slot, are the other's, which writes there.
+    pub(super) fn hand_over(&mut self, from: ProcessId, to: ProcessId, location: Location) {
+        let Location { slot, offset, len, .. } = location;
+        let pages = pages_over(offset, len);
+        assert!(offset == pages.start, "MEM-1: {location:?} begins within a page");
+        assert!(self.tenant_within(pages.clone()).is_none(), "MEM-2: {location:?} is somebody's");
+        let giver = self.estate_mut(from);
+        assert!(giver.extents.covers(pages.clone()), "MEM-1: {location:?} is not {from}'s");
+        giver.extents.remove(pages.clone());
+        giver.lower_kept();
+        let had = giver.slots.remove(&slot) && !giver.slots_used.contains(&slot);
+        assert!(had, "MEM-3: slot {slot} is not {from}'s");
+        let taker = self.estate_mut(to);
+        taker.kept_bytes += pages.end - pages.start;
+        taker.extents.insert(pages);
+        taker.slots.insert(slot);
     }
 
     /// A process gives back a free piece of an extent; else says what is wrong with that.

@@ -108,33 +108,6 @@ impl ObjectDirectory {
         Ok(())
     }
 
-    /// What was folded on its way here is an object from now on.
-    pub(super) fn on_folded(
-        &mut self,
-        object: ObjectId,
-        location: Location,
-        holder: ProcessId,
-        effects: &mut Vec<Effect>,
-    ) {
-        let sealed = if location.offset >= self.memory.file_starts() {
-            self.memory.sealed_in_file(self.haul, object, location).map(Some)
-        } else {
-            self.memory.sealed_in_extent(self.haul, object, location).map(|()| None)
-        };
-        let place = sealed.expect("the haul writes where it was granted room");
-        self.note(object, "folded", Some(holder));
-        self.add_tokens(object, holder, 1);
-        if !self.records.get(&object).is_some_and(|record| record.state.is_open()) {
-            return self.free(object, location, place, effects); // the holder is gone
-        }
-        let state = match place {
-            Some(place) => self.map(object, place, location),
-            None => self.stored(object, location),
-        };
-        self.fulfil(object, state, Vec::new(), effects);
-        self.touch(object);
-    }
-
     /// Readable in the arena, and the last one used.
     pub(super) fn stored(&mut self, object: ObjectId, location: Location) -> State {
         self.uses += 1;

@@ -126,8 +126,8 @@ pub enum Effect {
         object: ObjectId,
         location: Location,
     },
-    /// A fold that this node asked for is whole. It is the asker's.
-    SealFold {
+    /// A fold that this node asked for is whole. Its room and slot are those of the process that wants it.
+    HandOver {
         made: ObjectId,
         location: Location,
     },

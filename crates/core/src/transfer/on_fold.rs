@@ -7,9 +7,9 @@
 //! ```
 //! A fold is a pull: it has room, a source, and relays. What comes of it is final below its mark as well, so it is sent on as it comes. It differs
 //! in three things. Its source calls it by another name. The directory does not know it: it stays here until it is over. And it has one source,
-//! without which it has failed.
+//! without which it has failed. And it is made in memory: where the store has no room but on disk, it fails.
 //!
-//! The last fold of a chain is made at the node that asked for it. It becomes an object there at once (`SealFold`).
+//! The last fold of a chain is made at the node that asked for it. Its room is handed over to the process that wants it (`HandOver`).
 
 use hoplo_base::limits::FOLDS_MAX;
 use hoplo_base::{NodeNumber, ObjectId};
@@ -163,7 +163,7 @@ impl Transfer {
         if folding.over {
             effects.push(Effect::Seal { object: made, location });
         } else if asker == self.me {
-            effects.push(Effect::SealFold { made, location });
+            effects.push(Effect::HandOver { made, location });
         } else {
             self.wholes.insert(made, Whole { asker, location });
         }

@@ -97,6 +97,14 @@ impl Transfer {
         let object = self.tickets.remove(&request).expect("room is granted to who asked for it");
         assert_eq!(len, self.pulls[&object].bytes, "room in the file is as long as was asked");
         let room = Room { place: Place { slot, offset, len }, in_file: true };
+        if let Some(fold) = &mut self.pull_mut(object).fold {
+            // Another try would find the store as full.
+            fold.unfit = true;
+            let why = "there is no room for it in memory";
+            self.pull_mut(object).why = why.to_string();
+            self.end_relays(object, why, effects);
+            return self.fail(object, room, effects);
+        }
         self.try_next(object, room, 0, effects);
     }
 

@@ -847,6 +847,18 @@ mod folds {
     }
 
     #[test]
+    fn nothing_is_folded_where_there_is_room_on_disk_only() {
+        let mut bench = Bench::new();
+        bench.next_node_asks(1, 2);
+        bench.folds(fold(&[]));
+        let offset = 1 << 30;
+        let effects = bench.feed(Event::FileGranted { request: 1, offset, len: 100, slot: 9 });
+        let back = Effect::ReturnRoom { offset, len: 100 };
+        assert!(refused(&effects[..1], 1) && effects.contains(&back), "{effects:?}");
+        assert_eq!(no_fold(&effects), "there is no room for it in memory");
+    }
+
+    #[test]
     fn who_asks_before_the_fold_was_asked_for_waits() {
         let mut bench = Bench::new();
         assert_eq!(bench.next_node_asks(1, 2), []);
@@ -864,14 +876,14 @@ mod folds {
     }
 
     #[test]
-    fn the_last_fold_becomes_an_object_of_who_asked_for_it() {
+    fn the_last_fold_is_handed_over_to_who_asked_for_it() {
         let mut bench = Bench::new();
         let mine = TaskId { owner: ProcessId::new(ME, 0, 0), seq: 4 }.object(0);
         let it = Fold { made: mine, ..fold(&[]) };
         bench.feed(Event::FoldAsked { asker: ME, fold: Box::new(it) });
         bench.feed(granted(1, 0, 4096, &[7]));
-        let seal = Effect::SealFold { made: mine, location: WHOLE };
-        assert_eq!(bench.is_received(), [seal]);
+        let handed = Effect::HandOver { made: mine, location: WHOLE };
+        assert_eq!(bench.is_received(), [handed]);
     }
 
     #[test]

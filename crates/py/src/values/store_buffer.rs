@@ -28,6 +28,7 @@ use super::contained::Contained;
 use super::pickled::{self, Pickled};
 use crate::errors;
 use crate::python;
+use crate::reduces::Folded;
 use crate::session::{self, Session};
 
 /// The user's bytes start here, a page boundary of the allocation's own.
@@ -35,8 +36,24 @@ const ROOM_BYTES: usize = 4096;
 
 /// Open buffers by address, for `put` to recognise.
 static OPEN: Mutex<BTreeMap<usize, Arc<Memory>>> = Mutex::new(BTreeMap::new());
-/// How many there are; mostly none, and then `put` does not look.
+/// How many there are, and other values that lie in the store and are no objects; mostly none, and then nobody looks.
 static OPEN_COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// While it lives results are looked at: one may be a value that lies in the store already.
+pub(crate) struct LookedAt(());
+
+impl LookedAt {
+    pub(crate) fn begin() -> Self {
+        OPEN_COUNT.fetch_add(1, Ordering::Relaxed);
+        Self(())
+    }
+}
+
+impl Drop for LookedAt {
+    fn drop(&mut self) {
+        OPEN_COUNT.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 struct Memory {
     start: usize,
@@ -154,6 +171,9 @@ pub(crate) fn put_in_place(
 pub(super) fn take_result(value: &Bound<'_, PyAny>, references: isize) -> Option<Allocation> {
     if OPEN_COUNT.load(Ordering::Relaxed) == 0 {
         return None;
+    }
+    if let Ok(folded) = value.cast_exact::<Folded>() {
+        return folded.get().take();
     }
     let base = Array::of_value(value)?.base_if_sole(references)?;
     // SAFETY: attached; the base is alive with its array.

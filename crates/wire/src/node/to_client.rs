@@ -143,10 +143,10 @@ pub enum ToClient {
         objects: Vec<ObjectId>,
     },
 
-    /// What was asked for is stored here, and you have a token of it.
+    /// What was asked for lies there, sealed. Its whole pages and its slot are yours, as if you had written it into room that you were granted.
     Reduced {
         request: u64,
-        result: Result<ObjectId, NoReduce>,
+        result: Result<Location, NoReduce>,
     },
 
     Function {

@@ -32,7 +32,7 @@ impl Node {
                 let notice = Notice::Sealed { object, location, contains, holder: from };
                 self.pass_to_objects(objects::Event::Noticed { from, notice });
             }
-            From::SealFold { made, location } => self.fold_is_whole(made, location),
+            From::HandOver { made, location } => self.fold_is_whole(made, location),
             From::NoFold { to, made, why, again } => self.no_fold(to, made, why, again),
             From::Want { object } => {
                 let need = objects::Need::Bytes;

@@ -69,8 +69,8 @@ impl Node {
             From::Fold { at, fold } => self.send_peer(at, Peer::Fold(fold)),
             From::End { at, made } if at == me => self.on_fold_over(me, made),
             From::End { at, made } => self.send_peer(at, Peer::FoldOver { made }),
-            From::Answer { asker, request, made } => {
-                self.send(asker, ToClient::Reduced { request, result: Ok(made) });
+            From::Answer { asker, request, location } => {
+                self.send(asker, ToClient::Reduced { request, result: Ok(location) });
             }
             From::Refuse { asker, request, no } => {
                 // It may be gone.
@@ -107,10 +107,10 @@ impl Node {
         }
     }
 
-    /// What a process of this node waits for lies in the store.
+    /// What a process of this node waits for lies in the store, and is its own.
     pub(super) fn fold_is_whole(&mut self, made: ObjectId, location: Location) {
-        let holder = self.far.collective.asker(made).expect("what nobody asked for is over");
-        self.pass_to_objects(objects::Event::Folded { object: made, location, holder });
-        self.pass_to_collective(collective::Event::Made { made });
+        let to = self.far.collective.asker(made).expect("what nobody asked for is over");
+        self.pass_to_objects(objects::Event::HandedOver { location, to });
+        self.pass_to_collective(collective::Event::Made { made, location });
     }
 }

@@ -229,7 +229,7 @@ fn who_asks_for_bytes_that_are_not_here_is_told_so() {
 
 impl Nodes {
     /// Of a reduce that a process of node 0 asked for.
-    fn reduced(&mut self, whom: ProcessId) -> Option<Result<ObjectId, NoReduce>> {
+    fn reduced(&mut self, whom: ProcessId) -> Option<Result<Location, NoReduce>> {
         self.shells[0].told(whom, |message| match message {
             ToClient::Reduced { request: 5, result } => Some(result.clone()),
             _ => None,
@@ -250,7 +250,7 @@ fn reducing() -> (Nodes, ProcessId, [ObjectId; 2], Location) {
 }
 
 #[test]
-fn a_reduce_is_folded_on_its_way_and_is_the_askers_object() {
+fn a_reduce_is_folded_on_its_way_and_its_room_is_the_askers() {
     let (mut nodes, driver, members, own) = reducing();
     let fold = nodes.order(0);
     let Some(Order::Fold { ticket, from, place, written: 0, op: FoldOp::Sum, operands }) = fold
@@ -263,16 +263,22 @@ fn a_reduce_is_folded_on_its_way_and_is_the_askers_object() {
     nodes.hauled(1, Done::Sent { to: number(0), ticket });
     assert_eq!(nodes.reduced(driver), None);
     nodes.hauled(0, Done::Received { ticket, generation: 1 });
-    let made = nodes.reduced(driver).expect("it is whole").expect("nothing went wrong");
-    nodes.wants(0, driver, made);
-    let value = nodes.ready(0, driver);
-    assert!(matches!(value, Some(Value::Stored(it)) if it.len == OBJECT_BYTES), "{value:?}");
+    let location = nodes.reduced(driver).expect("it is whole").expect("nothing went wrong");
+    assert_eq!(location.len, OBJECT_BYTES);
+    // It seals there as in any room of its own, and what it does not need it returns.
+    let made = TaskId { owner: driver, seq: 9 }.object(0);
+    let contains = Vec::new();
+    nodes.notices(0, driver, Notice::Sealed { object: made, location, contains, holder: driver });
     for object in [made, members[0], members[1]] {
         nodes.notices(0, driver, released(object));
     }
     nodes.pump();
     nodes.frees(0);
     assert!(!nodes.knows(0, made));
+    let (offset, len) = (location.offset, OBJECT_BYTES.next_multiple_of(4096));
+    let granted = nodes.shells[0].node.objects.totals().granted_bytes;
+    nodes.says(0, driver, ToNode::ExtentReturn { offset, len });
+    assert_eq!(nodes.shells[0].node.objects.totals().granted_bytes, granted - len);
     let totals = nodes.shells[0].node.objects.totals();
     assert_eq!((totals.stored_objects, totals.violations), (0, 0));
     assert!(nodes.shells.iter().all(|shell| shell.node.is_quiet()));
