@@ -375,7 +375,8 @@ def ledgers(system: str, measure: str) -> Ledgers:
         player.ask({"do": "open", "measure": measure})
         playing = Playing(player, measure, LEDGER_CALLS)
         places = Path(f"{made.log}.places")
-        until(lambda: lines_of(made.log) > LEDGERS * LEDGER_CALLS / 2, 120)
+        half = LEDGERS * LEDGER_CALLS / 2
+        until(lambda: lines_of(made.log) > half, 120, "half of the calls have run")
         victim = made.numbers[0]
         began = time.time()
         made.kill(victim)
