@@ -186,12 +186,14 @@ def wait(
 
 @final
 class Folded:
-    """A value that lies in the store, and is no object yet. A task that returns it gives it without a
-    copy."""
+    """A value that lies in the store, and is no object yet.
+
+    A task that returns it gives it without a copy.
+    """
 
     def divide(self, count: int) -> bool:
-        """Divides all its numbers, if they are floating or complex. False if one is whole: nothing is
-        changed then."""
+        """Divides all its numbers. False, and nothing is changed, if one is not floating or complex,
+        or is float16."""
 
     def put(self) -> ObjectRef[Any]:
         """A ref of the value. ValueError if it is an object already."""

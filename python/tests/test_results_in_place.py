@@ -10,7 +10,6 @@ import signal
 import sys
 import threading
 import weakref
-from pathlib import Path
 
 import numpy as np
 import pytest

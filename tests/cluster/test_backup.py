@@ -248,7 +248,7 @@ def test_control_nodes_that_lost_everything_get_a_backup_back(
     heads: Any,  # noqa: F811
     tmp_path: Path,
 ) -> None:
-    """A node that lives, with a detached actor, goes on; a head that waits begins when all rows are there."""
+    """A node that lives goes on, with its detached actor, when a new head begins."""
     one = heads()
     head, home = one.machine(), one.machine(1)
     joining = one.head(head)
