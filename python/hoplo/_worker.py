@@ -64,8 +64,19 @@ def print_by_lines() -> None:
         setattr(sys, f"__{name}__", printed)
 
 
+_when_the_task_ends: list[Callable[[], object]] = []
+
+
+def when_the_task_ends(callback: Callable[[], object]) -> None:
+    """Has it called when the task that runs in the main thread, here, has returned or raised."""
+    _when_the_task_ends.append(callback)
+    _core.note_print(True)  # so that `end_lines` is called then
+
+
 def end_lines() -> None:
-    """Ends the last line of each stream, where a task left it open."""
+    """Ends the last line of each stream, where a task left it open. Called when the task ended."""
+    while _when_the_task_ends:
+        _when_the_task_ends.pop()()
     for stream in (sys.__stdout__, sys.__stderr__):
         if isinstance(stream, Printed) and stream.is_open and not stream.closed:
             stream.write("\n")

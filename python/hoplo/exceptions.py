@@ -21,6 +21,8 @@
     |-- RuntimeEnvSetupError         the environment that a task asked for cannot be made
     |-- WorkerStartError             no worker could be started, whatever its environment
     |-- NodeDiedError                the node's daemon ended
+    |-- CollectiveGroupError         a rank of a group of `hoplo.util.collective` is gone
+    |-- CollectiveTimeoutError       (also TimeoutError) a rank of a group did not come in time
     |-- ConnectionFailedError        (also ConnectionError) `init` found no daemon to join
     |-- SerializationError           (also TypeError) a value cannot be pickled
     `-- DeserializationError         a value cannot be unpickled here
@@ -41,6 +43,8 @@ __all__ = [
     "ActorPlacementGroupRemoved",
     "ActorUnavailableError",
     "ActorUnschedulableError",
+    "CollectiveGroupError",
+    "CollectiveTimeoutError",
     "ConnectionFailedError",
     "DeserializationError",
     "GetTimeoutError",
@@ -287,6 +291,38 @@ class NodeDiedError(HoploError):
     """The node's daemon ended, and with it the workers and objects of that node.
 
     In a driver: call `shutdown`, then `init`, to start afresh.
+    """
+
+
+class CollectiveGroupError(HoploError):
+    """A rank of a group of `hoplo.util.collective` is gone: its process died, or it left.
+
+    Every operation of the group raises it in all other ranks, until these have called `shrink`, to
+    go on without the rank, or `rejoin`, to go on with a new process in its place. The text says
+    which ranks, and why; they are also in `ranks`. If the process died in which the group meets,
+    `ranks` is empty, and the same two help.
+
+    >>> try:
+    ...     collective.allreduce(gradient)  # doctest: +SKIP
+    ... except CollectiveGroupError as error:
+    ...     rank, size = collective.shrink()
+    """
+
+    def __init__(self, text: str, ranks: tuple[int, ...] = ()) -> None:
+        super().__init__(text)
+        self.ranks = tuple(ranks)
+        """In ascending order, as they were when it happened."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (*self.args, self.ranks))
+
+
+class CollectiveTimeoutError(HoploError, TimeoutError):
+    """Ranks of a group of `hoplo.util.collective` did not come to an operation within `timeout`.
+
+    The text says which. Their processes live; those that died raise CollectiveGroupError. The
+    operation has failed for all ranks, also for those that come late, so the group may be used
+    further.
     """
 
 

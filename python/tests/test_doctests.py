@@ -51,6 +51,8 @@ MODULES = [
     "hoplo.runtime_env",
     "hoplo.util",
     "hoplo.util.actor_pool",
+    "hoplo.util.collective.collective",
+    "hoplo.util.collective.types",
     "hoplo.util.inspect",
     "hoplo.util.iter",
     "hoplo.util.multiprocessing",

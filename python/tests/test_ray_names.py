@@ -573,6 +573,12 @@ PUBLIC = {
     "ray.util.actor_pool": "ActorPool",
     "ray.util.annotations": "Deprecated DeveloperAPI PublicAPI RayDeprecationWarning",
     "ray.util.check_serialize": "FailureTuple inspect_serializability",
+    "ray.util.collective": """allgather allgather_multigpu allreduce allreduce_multigpu barrier
+        broadcast broadcast_multigpu collective create_collective_group destroy_collective_group
+        get_collective_group_size get_group_handle get_rank gloo_available init_collective_group
+        is_group_initialized nccl_available recv recv_multigpu reduce reduce_multigpu reducescatter
+        reducescatter_multigpu send send_multigpu synchronize types""",
+    "ray.util.collective.types": "Backend ReduceOp",
     "ray.util.iter": """LocalIterator ParallelIterator ParallelIteratorWorker from_actors
         from_items from_iterators from_range""",
     "ray.util.multiprocessing": "JoinableQueue Pool TimeoutError pool",
