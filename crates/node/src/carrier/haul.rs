@@ -373,6 +373,23 @@ impl Hauler {
         })
     }
 
+    /// The same, once these bytes are there. What is made may be whole then and go to the end of the queue, and what has a turn
+    /// in its place may have to be made as well.
+    fn turn_made(&mut self, to: NodeNumber) -> Option<(usize, u64)> {
+        loop {
+            let (at, len) = self.turn(to)?;
+            let Sending { place: Place { slot, .. }, next, ref held, .. } = self.sending[&to][at];
+            let is_there = match held {
+                Held::Pinned(_) => true,
+                Held::Arriving => self.mark(slot).is_some_and(|mark| next + len <= mark),
+            };
+            if is_there {
+                return Some((at, len));
+            }
+            self.make(slot, next + len);
+        }
+    }
+
     /// HAUL-2.
     fn begin(
         &mut self,
@@ -475,15 +492,7 @@ impl Bulk for Hauler {
 
     fn next(&mut self, to: NodeNumber) -> Option<Piece> {
         self.take_orders();
-        let (at, len) = self.turn(to)?;
-        let sending = &self.sending[&to][at];
-        let (at, len) = match sending.held {
-            Held::Pinned(_) => (at, len),
-            Held::Arriving => {
-                self.make(sending.place.slot, sending.next + len);
-                self.turn(to)? // it may be whole now
-            }
-        };
+        let (at, len) = self.turn_made(to)?;
         let queue = self.sending.get_mut(&to).expect("somebody has a turn");
         let mut sending = queue.remove(at).expect("it is there");
         let (ticket, offset) = (sending.ticket, sending.next);

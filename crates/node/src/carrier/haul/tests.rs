@@ -548,6 +548,30 @@ mod folds {
         );
     }
 
+    /// Of two that were as long, the last chunk of the second one was sent before it was made, when the first one had become whole.
+    #[test]
+    fn of_two_that_begin_here_each_is_made_before_it_is_sent() {
+        let bytes = value(100_001, 2, 5, |at| at as f32);
+        let (mut here, source) = Store::holding(&bytes, OFFSET);
+        let mut there_ = Store::new();
+        let len = bytes.len() as u64;
+        for number in 0..2 {
+            let slot = 3 + number;
+            let place = Place { slot, offset: u64::from(1 + number) << 20, len };
+            let (ticket, op, operands) = (u64::from(number), FoldOp::Sum, vec![source]);
+            here.haul.order(Order::FoldHere { ticket, place, op, source, operands });
+            here.haul.order(Order::Relay { to: THERE, ticket, place, offset: 0 });
+            there_.haul.order(receive(ticket, place, 0));
+        }
+        carry(&mut here, &mut there_);
+        let want = value(100_001, 2, 5, |at| 2.0 * at as f32);
+        for number in 0..2 {
+            let offset = u64::from(1 + number) << 20;
+            let place = Place { slot: 3 + number, offset, len };
+            assert!(there_.bytes(place) == want, "{number}");
+        }
+    }
+
     fn why(store: &Store) -> String {
         match &store.haul.done()[..] {
             [Done::Stopped { ticket: 9, why, .. } | Done::Unfit { ticket: 9, why }] => why.clone(),
