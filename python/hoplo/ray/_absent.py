@@ -47,8 +47,6 @@ ABSENT: dict[str, str] = {
     "ray.util.client.server": "init(address='HOST:PORT') joins a cluster from any machine",
     "ray.util.client.worker": "init(address='HOST:PORT') joins a cluster from any machine",
     "ray.util.client_connect": "init(address='HOST:PORT') joins a cluster from any machine",
-    "ray.util.collective.hccl_available": "tensors of the CPU alone; nccl_available is False, too",
-    "ray.util.collective.GroupManager": "get_group_handle() gives what a process knows of a group",
     "ray.util.connect": "init(address='HOST:PORT') joins a cluster from any machine",
     "ray.util.dask.ProgressBarCallback": "dask.diagnostics.ProgressBar works",
     "ray.util.dask.RayDaskCallback": "callbacks of Dask's own hear of each task",

@@ -112,17 +112,9 @@ def create_collective_group(
     Raises TypeError and ValueError for actors and ranks that do not go together, and RuntimeError
     if there is such a group already.
 
-    >>> import numpy as np
-    >>> @hoplo.remote
-    ... class Trainer:
-    ...     def sum_of_ranks(self):
-    ...         ranks = np.array([get_rank("trainers")])
-    ...         allreduce(ranks, "trainers")
-    ...         return get_collective_group_size("trainers")
-    >>> trainers = [Trainer.remote(), Trainer.remote()]
-    >>> create_collective_group(trainers, 2, [0, 1], "gloo", "trainers")
-    >>> hoplo.get([trainer.sum_of_ranks.remote() for trainer in trainers])
-    [2, 2]
+    >>> create_collective_group([], 2, [0, 1])
+    Traceback (most recent call last):
+    ValueError: each of the 2 ranks of world_size needs an actor, and there are 0 actors and 2 ranks
     """
     Backend(backend)
     name = _name(group_name)
