@@ -23,6 +23,7 @@ def run(name, *arguments, timeout=100, **options):
 def test_every_example_has_a_test():
     tested = {"quickstart", "map_reduce", "parameter_server", "async_actor", "train_policy"}
     tested |= {"distributed_sort", "move_a_gigabyte"}
+    tested |= {"train_digits", "stream_samples", "serve_ensemble"}
     assert {path.stem for path in EXAMPLES.glob("*.py")} == tested
 
 
@@ -69,6 +70,35 @@ def test_distributed_sort():
 
 def test_move_a_gigabyte():
     assert "read 192 MB on one node, so nothing moved: " in run("move_a_gigabyte.py", "200").stdout
+
+
+def numbers(pattern, text):
+    return [float(number) for number in re.findall(pattern, text)]
+
+
+def test_train_digits():
+    pytest.importorskip("sklearn")
+    accuracies = numbers(r"accuracy ([\d.]+)%", run("train_digits.py").stdout)
+    assert len(accuracies) == 6, "three of each way to train"
+    for at in (0, 3):
+        assert accuracies[at] < accuracies[at + 2]
+        assert accuracies[at + 2] > 75
+
+
+def test_stream_samples():
+    pytest.importorskip("gymnasium")
+    returns = numbers(r"mean return\s+([\d.]+)", run("stream_samples.py").stdout)
+    assert len(returns) == 8, "four of each kind of stream"
+    for last in (returns[3], returns[7]):
+        assert last > 40, "who pushes at random falls after 22 steps"
+
+
+def test_serve_ensemble():
+    pytest.importorskip("sklearn")
+    out = run("serve_ensemble.py").stdout
+    [alone] = numbers(r"one model alone: ([\d.]+)%", out)
+    [vote] = numbers(r"the vote of 6: ([\d.]+)%", out)
+    assert alone + 5 < vote
 
 
 @pytest.mark.timeout(180)
