@@ -16,7 +16,7 @@ from sklearn.datasets import load_digits
 
 import hoplo
 
-WORKERS, STEPS, HIDDEN, BATCH, RATE = 4, 60, 48, 64, 0.5
+WORKERS, STEPS, HIDDEN, BATCH, RATE = 4, 60, 48, 256, 0.3
 SLOW_SECONDS = 0.03
 
 
