@@ -20,6 +20,7 @@ import hoplo.ray as ray
 from hoplo import _logging, doctor
 from hoplo.ray import _absent, _init
 from hoplo.ray.util.local_iter import LocalIterator
+from hoplo.util.placement_group import PlacementGroup
 
 FACADE = TREE / "python" / "hoplo" / "ray"
 
@@ -245,6 +246,43 @@ def test_ids_are_made_of_bytes_or_digits_only() -> None:
         ray.TaskID(3)  # type: ignore[arg-type]
     assert ray.JobID.nil() != ray.JobID.from_random()
     assert pickle.loads(pickle.dumps(ray.NodeID.nil())) == ray.NodeID.nil()
+
+
+@pytest.mark.parametrize("kind", [ray.PlacementGroupID, ray.ClusterID])
+def test_ids_of_groups_and_clusters_are_like_others(kind) -> None:
+    assert kind.nil().is_nil()
+    assert kind.nil().binary() == b"\xff" * kind.size()
+    one = kind.from_random()
+    assert not one.is_nil()
+    assert kind.from_hex(one.hex()) == one == kind(one.binary()) == kind.from_binary(one.binary())
+    assert pickle.loads(pickle.dumps(one)) == one
+    assert repr(one) == f"{kind.__name__}({one.hex()})"
+    with pytest.raises(ValueError, match=rf"{kind.__name__} has {kind.size()} bytes, not 3"):
+        kind(b"abc")
+    with pytest.raises(ValueError, match="needs hexadecimal digits, not 'xyz'"):
+        kind.from_hex("xyz")
+
+
+def test_the_id_of_a_group_is_made_again_from_its_text() -> None:
+    group = ray.util.placement_group([{"CPU": 1}])
+    assert ray.PlacementGroupID.from_hex(group.id.hex()) == group.id
+    assert PlacementGroup(ray.PlacementGroupID(group.id.binary())) == group
+    assert PlacementGroup.empty().id.is_nil()
+    ray.util.remove_placement_group(group)
+
+
+def test_a_pool_takes_rays_own_arguments() -> None:
+    from hoplo.ray.util.multiprocessing import Pool
+
+    with pytest.raises(TypeError, match="no option 'num_cpu'; did you mean 'num_cpus'"):
+        Pool(1, ray_remote_args={"num_cpu": 1})
+    with Pool(2, None, None, ray_address="auto", ray_remote_args={"num_cpus": 0.5}) as pool:
+        assert pool.map(abs, range(-7, 0), chunksize=3) == [7, 6, 5, 4, 3, 2, 1]
+        assert len(set(pool.map(lambda _: os.getpid(), range(6), chunksize=6))) == 1
+        assert list(pool.imap(abs, [-2, -1], chunksize=None)) == [2, 1]
+        for size in (0, -1):
+            with pytest.raises(ValueError, match=f"Chunksize must be 1\\+, not {size}"):
+                pool.map(abs, [1], chunksize=size)
 
 
 def test_ids_are_the_text_that_hoplo_uses() -> None:

@@ -44,6 +44,7 @@ from ._calls import cancel, get, put, remote, wait
 from ._ids import (
     ActorClassID,
     ActorID,
+    ClusterID,
     FunctionID,
     JobID,
     NodeID,
@@ -63,6 +64,7 @@ __all__ = [
     "ActorClassID",
     "ActorHandle",
     "ActorID",
+    "ClusterID",
     "DynamicObjectRefGenerator",
     "FunctionID",
     "JobID",

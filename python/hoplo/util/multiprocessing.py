@@ -140,13 +140,13 @@ class Pool:
     # Many calls, each result as it comes.
 
     def imap(
-        self, func: Callable[[Any], Any], iterable: Iterable[Any], chunksize: int = 1
+        self, func: Callable[[Any], Any], iterable: Iterable[Any], chunksize: int | None = 1
     ) -> IMapIterator:
         """`func` of each item, in order; an iterator with `next(timeout)`."""
         return self._submit_lazily(func, iterable, chunksize, ordered=True)
 
     def imap_unordered(
-        self, func: Callable[[Any], Any], iterable: Iterable[Any], chunksize: int = 1
+        self, func: Callable[[Any], Any], iterable: Iterable[Any], chunksize: int | None = 1
     ) -> IMapIterator:
         """`imap`, each result as soon as it is there."""
         return self._submit_lazily(func, iterable, chunksize, ordered=False)
@@ -227,9 +227,14 @@ class Pool:
         return result
 
     def _submit_lazily(
-        self, func: Callable[[Any], Any], iterable: Iterable[Any], chunksize: int, ordered: bool
+        self,
+        func: Callable[[Any], Any],
+        iterable: Iterable[Any],
+        chunksize: int | None,
+        ordered: bool,
     ) -> IMapIterator:
         self._refuse_when_closed()
+        chunksize = 1 if chunksize is None else chunksize
         function = hoplo.put(Function(func))
         dispatcher = self._dispatcher
         arrivals = Arrivals(ordered)

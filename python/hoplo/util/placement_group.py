@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import _core, _options, _placement
+from .._ids import BaseID
 
 __all__ = [
     "PlacementGroup",
@@ -34,22 +35,17 @@ __all__ = [
 STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 
 
-@dataclass(frozen=True, slots=True)
-class PlacementGroupID:
-    """The id of a placement group."""
+class PlacementGroupID(BaseID):
+    """The id of a placement group: 8 bytes, made of them or of hexadecimal text.
 
-    _hex: str = ""
+    Raises ValueError when there are more or fewer.
 
-    def hex(self) -> str:
-        """Hexadecimal text; empty for that of no group."""
-        return self._hex
+    >>> PlacementGroupID.nil().is_nil(), PlacementGroupID.from_hex("00" * 8).binary()
+    (True, b'\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00')
+    """
 
-    def is_nil(self) -> bool:
-        """Whether it is that of no group."""
-        return not self._hex
-
-    def __str__(self) -> str:
-        return self._hex
+    __slots__ = ()
+    _size = 8
 
 
 class PlacementGroup:
@@ -76,7 +72,7 @@ class PlacementGroup:
     @staticmethod
     def empty() -> PlacementGroup:
         """That of no group: what is "in" it runs anywhere."""
-        return PlacementGroup(PlacementGroupID(), [])
+        return PlacementGroup(PlacementGroupID.nil(), [])
 
     @property
     def is_empty(self) -> bool:
@@ -119,7 +115,7 @@ class PlacementGroup:
         return hash(self.id)
 
     def __repr__(self) -> str:
-        return f"PlacementGroup({self.id.hex() or 'empty'})"
+        return f"PlacementGroup({'empty' if self.is_empty else self.id.hex()})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return PlacementGroup, (self.id, self._specs)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from hoplo.util.multiprocessing import AsyncResult, IMapIterator, Pool, TimeoutError
-
 from ..._absent import absent
+from .pool import AsyncResult, IMapIterator, Pool, TimeoutError
 
 __all__ = ["AsyncResult", "IMapIterator", "Pool", "TimeoutError"]
 
