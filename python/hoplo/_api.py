@@ -8,8 +8,8 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, overload
 
 from . import _core, _options, _texts
 from . import runtime_env as _runtime_env
@@ -446,12 +446,33 @@ def _daemon_program() -> str:
 # ------------------------------------------------------------------------------- tasks, actors
 
 
+class Decorator(Protocol):
+    """What `remote` gives when it is given options alone."""
+
+    @overload
+    def __call__(self, target: type[_T], /) -> ActorClass[_T]: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(  # type: ignore[overload-overlap]
+        self, target: Callable[..., Iterator[_T] | AsyncIterator[_T]], /
+    ) -> _core.RemoteFunction[_core.ObjectRefGenerator[_T]]: ...
+    @overload
+    def __call__(
+        self, target: Callable[..., _T], /
+    ) -> _core.RemoteFunction[_core.ObjectRef[_T]]: ...
+
+
 @overload
 def remote(target: type[_T], /) -> ActorClass[_T]: ...  # type: ignore[overload-overlap]
 @overload
-def remote(target: Callable[..., Any], /) -> _core.RemoteFunction: ...
+def remote(  # type: ignore[overload-overlap]
+    target: Callable[..., Iterator[_T] | AsyncIterator[_T]], /
+) -> _core.RemoteFunction[_core.ObjectRefGenerator[_T]]: ...
 @overload
-def remote(**options: Any) -> Callable[[Any], Any]: ...
+def remote(target: Callable[..., _T], /) -> _core.RemoteFunction[_core.ObjectRef[_T]]: ...
+@overload
+def remote(*, num_returns: int | str, **options: Any) -> Callable[[Any], Any]: ...
+@overload
+def remote(**options: Any) -> Decorator: ...
 def remote(*targets: Any, **options: Any) -> Any:
     """Makes a remote function of a function, or an actor class of a class.
 
@@ -566,12 +587,12 @@ def get_actor(name: str, namespace: str | None = None) -> _core.ActorHandle:
 
 
 def wait(
-    refs: Sequence[Any],
+    refs: Sequence[_T],
     *,
     num_returns: int = 1,
     timeout: float | None = None,
     fetch_local: bool = True,
-) -> tuple[list[Any], list[Any]]:
+) -> tuple[list[_T], list[_T]]:
     """Waits until `num_returns` of `refs` are ready, or until `timeout` seconds have passed.
 
     Returns two lists, both in the order of `refs`: the ready ones, `num_returns` at most, and the

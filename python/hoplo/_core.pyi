@@ -37,13 +37,17 @@ from collections.abc import (
 )
 from concurrent.futures import Future
 from types import FrameType
-from typing import Any, Generic, NoReturn, Self, TypeVar, final, overload
+from typing import Any, Generic, NoReturn, Self, final, overload
+
+from typing_extensions import TypeVar
 
 from ._api import InitConfig
 from ._options import ActorOptions, MethodOptions, TaskOptions
 from .actor import MethodInfo
 
 _T = TypeVar("_T")
+_Given = TypeVar("_Given", default=Any)
+"""What `.remote()` gives."""
 
 __version__: str
 RUNTIME_ENV_BYTES_MAX: int
@@ -180,8 +184,8 @@ def put(value: _T, *, copies: int = 1) -> ObjectRef[_T]:
     """
 
 def wait(
-    refs: Sequence[Any], num_returns: int, timeout: float | None, fetch_local: bool
-) -> tuple[list[Any], list[Any]]:
+    refs: Sequence[_T], num_returns: int, timeout: float | None, fetch_local: bool
+) -> tuple[list[_T], list[_T]]:
     """Checked arguments of `hoplo.wait`. Both lists keep the order of `refs`."""
 
 @final
@@ -215,7 +219,7 @@ def cancel(target: Any, force: bool, recursive: bool) -> None:
 # ------------------------------------------------------------------------------- tasks
 
 @final
-class RemoteFunction:
+class RemoteFunction(Generic[_Given]):
     """A function that runs in workers: `f.remote(...)` calls it. Made by `hoplo.remote`.
 
     `f.options(...)` changes options, `f.map(items)` calls it for many items, and `f.__wrapped__` is
@@ -224,7 +228,7 @@ class RemoteFunction:
 
     def __new__(
         cls, function: Callable[..., Any], options: TaskOptions, arity: tuple[int, int]
-    ) -> RemoteFunction:
+    ) -> RemoteFunction[_Given]:
         """All copies made by `.options()` share the export, which the first call makes.
 
         `arity` is (least, most) positional arguments with which a call without keywords certainly
@@ -232,7 +236,7 @@ class RemoteFunction:
         `hoplo._signature.check` decides.
         """
 
-    def remote(self, *args: Any, **kwargs: Any) -> Any:
+    def remote(self, *args: Any, **kwargs: Any) -> _Given:
         """Calls the function in a worker, and returns at once.
 
         Returns an ObjectRef; with `num_returns` above 1 a list of them, with 0 None; for a
@@ -240,7 +244,10 @@ class RemoteFunction:
         its value before the function runs.
         """
 
-    def options(self, **options: Any) -> RemoteFunction:
+    @overload
+    def options(self, *, num_returns: int | str, **options: Any) -> RemoteFunction[Any]: ...
+    @overload
+    def options(self, **options: Any) -> RemoteFunction[_Given]:
         """The same function with some options changed: those of `hoplo.remote`."""
 
     def map(
@@ -257,7 +264,7 @@ class RemoteFunction:
         [1, 4, 9]
         """
 
-    def _with(self, options: TaskOptions) -> RemoteFunction:
+    def _with(self, options: TaskOptions) -> RemoteFunction[_Given]:
         """A copy with other options that shares the export."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:

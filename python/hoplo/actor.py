@@ -188,7 +188,7 @@ class ActorClass(Generic[_T]):
         self.__doc__ = actor_class.__doc__
         self.__wrapped__ = actor_class
 
-    def remote(self, *args: Any, **kwargs: Any) -> Any:
+    def remote(self, *args: Any, **kwargs: Any) -> _core.ActorHandle:
         """Starts an actor with these arguments of the constructor; returns its handle at once.
 
         Raises TypeError when the arguments do not fit, ValueError when the `name` is taken.

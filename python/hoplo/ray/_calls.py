@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any, TypeVar, overload
 
 import hoplo
-from hoplo import ActorClass, ActorHandle, ObjectRef, ObjectRefGenerator, _core
+from hoplo import ActorClass, ActorHandle, ObjectRef, ObjectRefGenerator, _api, _core
 from hoplo._core import RemoteFunction
 
 from ._absent import OPTIONS
@@ -60,12 +60,12 @@ def put(
 
 
 def wait(
-    ray_waitables: Sequence[Any],
+    ray_waitables: Sequence[_T],
     *,
     num_returns: int = 1,
     timeout: float | None = None,
     fetch_local: bool = True,
-) -> tuple[list[Any], list[Any]]:
+) -> tuple[list[_T], list[_T]]:
     """`hoplo.wait`.
 
     >>> ready, waiting = hoplo.ray.wait([square.remote(2)])
@@ -93,9 +93,15 @@ def cancel(
 @overload
 def remote(target: type[_T], /) -> ActorClass[_T]: ...  # type: ignore[overload-overlap]
 @overload
-def remote(target: Callable[..., Any], /) -> RemoteFunction: ...
+def remote(  # type: ignore[overload-overlap]
+    target: Callable[..., Iterator[_T] | AsyncIterator[_T]], /
+) -> RemoteFunction[ObjectRefGenerator[_T]]: ...
 @overload
-def remote(**options: Any) -> Callable[[Any], Any]: ...
+def remote(target: Callable[..., _T], /) -> RemoteFunction[ObjectRef[_T]]: ...
+@overload
+def remote(*, num_returns: int | str, **options: Any) -> Callable[[Any], Any]: ...
+@overload
+def remote(**options: Any) -> _api.Decorator: ...
 def remote(*targets: Any, **options: Any) -> Any:
     """`hoplo.remote`. Options that hoplo has not raise TypeError, and say what to use.
 

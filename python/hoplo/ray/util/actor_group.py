@@ -39,7 +39,7 @@ class ActorGroup:
             raise ValueError(f"num_actors must be 1 or more, not {num_actors}")
         self.num_actors = num_actors
         plain = getattr(actor_cls, "__wrapped__", actor_cls)
-        self._class = hoplo.remote(
+        self._class: Any = hoplo.remote(
             num_cpus=num_cpus_per_actor,
             num_gpus=num_gpus_per_actor,
             resources=resources_per_actor or {},

@@ -1,0 +1,81 @@
+"""What type checkers find out about programs: of what type is what calls give."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+NODE = None
+
+PROGRAM = """
+import hoplo{facade} as ray
+from collections.abc import Iterator
+
+@ray.remote
+def square(x: int) -> int:
+    return x * x
+
+@ray.remote(num_cpus=2, max_retries=0)
+def text(x: int) -> str:
+    return str(x)
+
+@ray.remote
+def letters(word: str) -> Iterator[str]:
+    yield from word
+
+@ray.remote(num_returns=2)
+def pair() -> tuple[int, str]:
+    return 1, "a"
+
+class Counter:
+    def __init__(self) -> None:
+        self.n = 0
+
+    def add(self, by: int = 1) -> int:
+        self.n += by
+        return self.n
+
+reveal_type(square.remote(2))  # ObjectRef[int]
+reveal_type(ray.get(square.remote(2)))  # int
+reveal_type(ray.get([square.remote(x) for x in range(3)]))  # list[int]
+reveal_type(ray.get(square.options(num_cpus=1).remote(2), timeout=3))  # int
+reveal_type(ray.get(text.remote(square.remote(2))))  # str
+reveal_type([ray.get(ref) for ref in letters.remote("ab")])  # list[str]
+reveal_type(pair.remote())  # Any
+reveal_type(square.options(num_returns=0).remote(2))  # Any
+reveal_type(ray.get(ray.put(1.5)))  # float
+ready, waiting = ray.wait([square.remote(2)], num_returns=1)
+reveal_type(ray.get(ready))  # list[int]
+Counters = ray.remote(Counter)  # mypy does not follow decorators of classes
+reveal_type(Counters)  # ActorClass[Counter]
+counter = Counters.remote()
+reveal_type(counter)  # ActorHandle
+reveal_type(Counters.options(name="c").remote())  # ActorHandle
+total: int = ray.get(counter.add.remote(3))
+
+async def wanted() -> None:
+    reveal_type(await text.remote(3))  # str
+"""
+
+
+def test_what_calls_give_was_any_for_type_checkers(tmp_path: Path) -> None:
+    said = {}
+    for name, facade in (("ours.py", ""), ("rays.py", ".ray")):
+        source = PROGRAM.replace("{facade}", facade)
+        (tmp_path / name).write_text(source)
+        for number, line in enumerate(source.splitlines(), start=1):
+            if "reveal_type" in line:
+                said[name, number] = line.partition("  # ")[2]
+    told = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", "cache", "ours.py", "rays.py"],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        cwd=tmp_path,
+    )
+    assert told.returncode == 0, told.stdout + told.stderr
+    lines = re.findall(r'^(\w+\.py):(\d+): note: Revealed type is "(.*)"$', told.stdout, re.M)
+    found = {(name, int(line)): re.sub(r"\b[a-z_]+\.", "", shown) for name, line, shown in lines}
+    assert found == said
