@@ -299,9 +299,7 @@ def _config(
         memory=_given(_options.memory_bytes, "memory", memory),
         resources={**({} if joined or head else own_resources), **named},
         labels=_given(_options.string_map, "labels", labels) or {},
-        object_store_memory=_given(
-            _options.integer(1 << 20, "in bytes"), "object_store_memory", object_store_memory
-        ),
+        object_store_memory=_given(_store_bytes, "object_store_memory", object_store_memory),
         namespace=_given(_options.text, "namespace", namespace),
         log_to_driver=_given(_options.boolean, "log_to_driver", log_to_driver) is not False,
         runtime_env=_runtime_env.normalized(runtime_env),
@@ -407,6 +405,12 @@ _WORTH_PRELOADING = ("numpy",)
 
 def _given(check: Callable[[str, Any], Any], name: str, value: Any) -> Any:
     return None if value is None else check(name, value)
+
+
+def _store_bytes(name: str, value: Any) -> int:
+    if isinstance(value, float):  # such as 2e9
+        value = int(_options.memory_bytes(name, value))
+    return int(_options.integer(1 << 20, "in bytes")(name, value))
 
 
 def _current_folder() -> str | None:
