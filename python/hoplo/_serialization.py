@@ -95,6 +95,38 @@ def dumps_definition(target: object) -> bytes:
     return _dumps_with_cloudpickle(target, None)
 
 
+DEFINITION_BYTES_TOLD = 10_000_000
+"""A function or class whose pickle is larger is worth a word: mostly it captures data."""
+DEFINITION_BYTES_MAX = 95_000_000
+"""One whose pickle is larger is refused."""
+
+
+def check_definition_size(target: object, name: str, size: int) -> None:
+    """ValueError if the function or class `name`, whose pickle has `size` bytes, is too large.
+
+    One that is merely large is told on stderr. It is asked once for each: who has exported a
+    function does not pickle it again in that session.
+    """
+    if size <= min(DEFINITION_BYTES_TOLD, DEFINITION_BYTES_MAX):
+        return
+    kind = "class" if isinstance(target, type) else "function"
+    remedy = (
+        "it holds the values of variables that it uses from outside. Put large ones with "
+        "hoplo.put() and pass their refs as arguments"
+    )
+    if size > DEFINITION_BYTES_MAX:
+        raise ValueError(
+            f"the {kind} {name} is too large to be sent to workers: pickled, it has {size:,} "
+            f"bytes, and may have {DEFINITION_BYTES_MAX:,}. With its code {remedy}"
+        )
+    print(
+        f"hoplo: the {kind} {name} is large: pickled, it has {size:,} bytes, which each worker "
+        f"that runs it reads. With its code {remedy}",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
 class _StoredDefinition:
     """A function or class whose pickle is an object."""
 

@@ -2,9 +2,11 @@
 
 import os
 
+import pytest
 from conftest import run_driver
 
 import hoplo
+from hoplo import _serialization
 
 
 @hoplo.remote
@@ -224,3 +226,58 @@ print(hoplo.get(first))
     assert "sized" in done.stdout
     assert "not in a loop" in done.stdout
     assert done.stdout.splitlines()[-1] == "5"
+
+
+# ------------------------------------------------------------------------------------ too large
+
+
+def test_a_function_or_class_that_captures_too_much_is_refused_at_the_call(monkeypatch):
+    monkeypatch.setattr(_serialization, "DEFINITION_BYTES_MAX", 1_000_000)
+    data = os.urandom(1_000_000)
+
+    @hoplo.remote
+    def captures():
+        return len(data)
+
+    @hoplo.remote
+    class Captures:
+        def size(self):
+            return len(data)
+
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"function captures is too large.*1,000,\d{3} bytes"):
+            captures.remote()
+    with pytest.raises(ValueError, match=r"class Captures is too large.*hoplo\.put\(\).*refs"):
+        Captures.remote()
+    ref = hoplo.put(data)
+    assert hoplo.get(hoplo.remote(len).remote(ref)) == 1_000_000
+    monkeypatch.undo()
+    assert hoplo.get(captures.remote()) == 1_000_000
+
+
+def test_a_function_or_class_that_captures_much_is_told_once(monkeypatch, capfd):
+    monkeypatch.setattr(_serialization, "DEFINITION_BYTES_TOLD", 200_000)
+    data = os.urandom(200_000)
+
+    @hoplo.remote
+    def captures(x):
+        return len(data) + x
+
+    @hoplo.remote
+    class Captures:
+        def size(self):
+            return len(data)
+
+    assert hoplo.get([captures.remote(x) for x in range(3)]) == [200_000, 200_001, 200_002]
+    assert hoplo.get([Captures.remote().size.remote() for _ in range(2)]) == [200_000] * 2
+    said = [line for line in capfd.readouterr().err.splitlines() if "is large" in line]
+    assert [line.split(" is large")[0] for line in said] == [
+        "hoplo: the function captures",
+        "hoplo: the class Captures",
+    ]
+    assert all("hoplo.put()" in line and "200," in line for line in said)
+
+
+def test_what_is_large_is_ten_megabytes_and_too_large_ninety_five():
+    assert _serialization.DEFINITION_BYTES_TOLD == 10_000_000
+    assert _serialization.DEFINITION_BYTES_MAX == 95_000_000

@@ -2,7 +2,7 @@
 //!
 //! A small pickle lies in the control store, of which each job has a share. A large one goes into the object
 //! store like any large value, and what is exported holds the ref: it takes room from nobody else's
-//! functions, and goes to disk when memory is short.
+//! functions, and goes to disk when memory is short. How large it may be says `hoplo._serialization`.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -103,6 +103,8 @@ impl Exported {
         // Held until the daemon holds it, because it holds what was exported.
         let mut _stored = None;
         if pickle.as_bytes().len() > INLINE_BYTES_MAX {
+            static CHECK: Import = Import::new("hoplo._serialization", "check_definition_size");
+            CHECK.get(py)?.call1((target, &*self.name, pickle.as_bytes().len()))?;
             let reference = get::put(&pickle, None)?;
             let dumps = DUMPS_STORED.get(py)?;
             let stub = contains.collect(|| dumps.call1((&reference,)))?;
