@@ -37,6 +37,23 @@ def test_an_array_is_read_without_a_copy_and_cannot_be_written():
     assert hoplo.get(described.remote(ref)) == ("ndarray", False, 0)
 
 
+@pytest.mark.parametrize("length", [4096, 5000, 20_000, 100_000])
+def test_arrays_that_came_inside_calls_lay_where_they_lay_in_the_call(length):
+    """At a multiple of 16: what needs 64, as libraries of vectors do, copied them or refused."""
+
+    plain = np.arange(length, dtype="uint8")
+    pickled = plain.view([("field", "uint8")])
+    for value in (plain, pickled):
+        for before in range(3):  # another place in the frame
+            told = hoplo.get(described_second.remote("x" * before, value))
+            assert told == ("ndarray", False, 0)
+
+
+@hoplo.remote
+def described_second(_, value):
+    return type(value).__name__, value.flags.writeable, value.ctypes.data % 64
+
+
 def test_arrays_inside_values_are_read_without_a_copy():
     value = {"a": np.ones((300, 400)), "b": [np.zeros(50_000, "uint8"), "text"]}
     ref = hoplo.put(value)

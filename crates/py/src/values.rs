@@ -36,6 +36,7 @@ mod reader;
 pub(crate) mod scratch;
 mod store_buffer;
 
+use buffer::AlignedCopy;
 pub(crate) use buffer::StoredBytes;
 pub(crate) use contained::{Contained, Kept};
 pub(crate) use large::Large;

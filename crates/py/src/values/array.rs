@@ -11,7 +11,7 @@
 //!
 //! What comes out is what pickle would give:
 //! - Data from `COPIED_BYTES_MAX` on begins at a multiple of 64 from the value's start (the gap sees to
-//!   that). The array reads it where it lies and keeps it there; it cannot be written.
+//!   that). The array reads it where it lies and keeps it there, or in a copy if that is a frame; it cannot be written.
 //! - Smaller arrays are copies, writable if what went in was.
 //! - An array that is reached in two ways makes the whole value a pickle, which knows how to keep
 //!   it one.
@@ -25,12 +25,12 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use super::StoredBytes;
 use super::numpy::{
     ALIGNED, ArrayObject, C_CONTIGUOUS, DIMENSIONS_MAX, Dtype, F_CONTIGUOUS, Numpy, Owner,
     WRITEABLE,
 };
 use super::reader::{ARRAY, PlainReader, put_count};
+use super::{AlignedCopy, StoredBytes};
 use crate::errors::malformed;
 
 /// Data below this is copied when the array is read: an owner would cost more.
@@ -234,19 +234,25 @@ pub(super) fn read<'py>(reader: &mut PlainReader<'_, 'py>) -> PyResult<Bound<'py
     reader.take(gap)?;
     let data = reader.take(nbytes)?;
     let fortran = flags & FORTRAN != 0;
-    if nbytes >= COPIED_BYTES_MAX
-        && let Some(content) = reader.content()
-    {
-        let owner = Bound::new(py, StoredBytes::new(content.clone(), data))?.into_any();
+    if nbytes >= COPIED_BYTES_MAX {
+        let bytes = match reader.content() {
+            Some(content) => StoredBytes::new(content.clone(), data),
+            None => {
+                let copy = AlignedCopy::of(data);
+                StoredBytes::in_copy(copy.clone(), &copy)
+            }
+        };
+        let data = bytes.data();
+        let owner = Bound::new(py, bytes)?.into_any();
         // SAFETY: `data` are the bytes of an array of this shape, and `owner` keeps them.
-        return unsafe { numpy.reading(dtype, shape, fortran, data.as_ptr(), owner) };
+        return unsafe { numpy.reading(dtype, shape, fortran, data, owner) };
     }
     // SAFETY: the fresh array has `nbytes` bytes, and nobody else knows it.
     unsafe {
         let array = numpy.fresh(py, dtype, shape, fortran)?;
         let made = array.as_ptr().cast::<ArrayObject>();
         (*made).data.copy_from_nonoverlapping(data.as_ptr(), nbytes);
-        if nbytes >= COPIED_BYTES_MAX || flags & WRITABLE == 0 {
+        if flags & WRITABLE == 0 {
             (*made).flags &= !WRITEABLE;
         }
         Ok(array)

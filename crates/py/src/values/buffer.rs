@@ -1,7 +1,10 @@
 //! Read-only memory of an object, as Python sees it.
 
 use std::ffi::c_int;
+use std::mem::MaybeUninit;
+use std::sync::Arc;
 
+use hoplo_base::limits::OBJECT_ALIGN;
 use hoplo_client::Content;
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
@@ -10,12 +13,26 @@ use pyo3::prelude::*;
 /// A piece of an object; keeps the object where it is while anything reads it.
 #[pyclass(frozen, module = "hoplo._core", name = "_StoredBytes", freelist = 64)]
 pub(crate) struct StoredBytes {
-    _content: Content,
+    _keeper: Keeper,
     data: *const u8,
     len: usize,
 }
 
-// SAFETY: the memory is immutable and kept by the content, which is Send and Sync itself.
+enum Keeper {
+    Content { _content: Content },
+    Copy { _copy: AlignedCopy },
+}
+
+/// A copy of bytes that lie in a frame, at a multiple of `OBJECT_ALIGN`: arrays of numpy and what computes with them are faster
+/// there, and some libraries take no others.
+#[derive(Clone)]
+pub(super) struct AlignedCopy {
+    memory: Arc<[MaybeUninit<u8>]>,
+    start: usize,
+    len: usize,
+}
+
+// SAFETY: the memory is immutable and kept by the keeper, which is Send and Sync itself.
 unsafe impl Send for StoredBytes {}
 // SAFETY: as above.
 unsafe impl Sync for StoredBytes {}
@@ -23,7 +40,44 @@ unsafe impl Sync for StoredBytes {}
 impl StoredBytes {
     /// `piece` lies in the bytes of `content`.
     pub(super) fn new(content: Content, piece: &[u8]) -> StoredBytes {
-        StoredBytes { data: piece.as_ptr(), len: piece.len(), _content: content }
+        let _keeper = Keeper::Content { _content: content };
+        StoredBytes { data: piece.as_ptr(), len: piece.len(), _keeper }
+    }
+
+    /// `piece` lies in `copy`.
+    pub(super) fn in_copy(copy: AlignedCopy, piece: &[u8]) -> StoredBytes {
+        StoredBytes {
+            data: piece.as_ptr(),
+            len: piece.len(),
+            _keeper: Keeper::Copy { _copy: copy },
+        }
+    }
+
+    pub(super) fn data(&self) -> *const u8 {
+        self.data
+    }
+}
+
+impl AlignedCopy {
+    pub(super) fn of(bytes: &[u8]) -> AlignedCopy {
+        // Not by an aligned allocation: the allocator takes as much for one, and longer.
+        let mut memory = Arc::<[u8]>::new_uninit_slice(bytes.len() + OBJECT_ALIGN as usize - 1);
+        let start = memory.as_ptr().align_offset(OBJECT_ALIGN as usize);
+        let room = Arc::get_mut(&mut memory).expect("nobody else has it yet");
+        let room = room[start..start + bytes.len()].as_mut_ptr().cast::<u8>();
+        // SAFETY: there is room for so many bytes, and they lie elsewhere.
+        unsafe { room.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        AlignedCopy { memory, start, len: bytes.len() }
+    }
+}
+
+impl std::ops::Deref for AlignedCopy {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        let bytes = &self.memory[self.start..self.start + self.len];
+        // SAFETY: `of` has written all of them.
+        unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast::<u8>(), bytes.len()) }
     }
 }
 

@@ -80,7 +80,7 @@ pub(super) fn header(pickle_len: usize, places: &[(usize, usize)]) -> Vec<u8> {
 
 /// A pickled value's parts, read in place.
 pub(super) struct Layout<'a> {
-    pub(super) bytes: &'a [u8],
+    bytes: &'a [u8],
     entries: &'a [u8],
     pub(super) pickle: &'a [u8],
 }

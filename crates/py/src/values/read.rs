@@ -1,14 +1,12 @@
 //! Bytes to values.
 
-use std::sync::Arc;
-
 use hoplo_client::Content;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use super::pickled::{self, Layout};
-use super::{PICKLE, PlainReader, StoredBytes};
+use super::{AlignedCopy, PICKLE, PlainReader, StoredBytes};
 use crate::errors;
 use crate::missing;
 
@@ -50,21 +48,21 @@ fn read<'py>(
         return load(py, layout.pickle, None);
     }
     // What Python may go on reading needs an owner, and its place of alignment.
-    let copy;
-    let (content, layout) = match content {
-        Some(content) => (content, layout),
-        None => {
-            let bytes: Arc<[u8]> = bytes.into();
-            copy = (Content::Inline(Arc::clone(&bytes)), bytes);
-            (&copy.0, Layout::parse(&copy.1)?)
-        }
-    };
-    let whole = layout.bytes;
+    let copy = content.is_none().then(|| AlignedCopy::of(bytes));
+    let whole = copy.as_deref().unwrap_or(bytes);
     let buffers = layout
         .places()?
         .into_iter()
         .map(|(offset, len)| {
-            Bound::new(py, StoredBytes::new(content.clone(), &whole[offset..offset + len]))
+            let piece = &whole[offset..offset + len];
+            let bytes = match content {
+                Some(content) => StoredBytes::new(content.clone(), piece),
+                None => {
+                    let copy = copy.clone().expect("made above, since there is no content");
+                    StoredBytes::in_copy(copy, piece)
+                }
+            };
+            Bound::new(py, bytes)
         })
         .collect::<PyResult<Vec<_>>>()?;
     load(py, layout.pickle, Some(PyList::new(py, buffers)?.into_any()))
