@@ -8,7 +8,8 @@ and whoever does not know of bars prints a line. The driver shows all bars at th
 terminal and draws them anew in place; what is printed meanwhile goes above them. Without a terminal
 each bar is a line every few seconds, and one at its end.
 
-    bar = {"id": text, "line": what to show, "ended": bool}
+    of a bar            {"id": "PROCESS.NUMBER", "ended": bool}
+    at a worker's end   {"gone": "PROCESS"}, by its daemon: nobody else closes its bars
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from hoplo.util import progress
 __all__ = ["SHOWN_MAX", "Bars", "marked", "print_text", "told"]
 
 MARK = "\x1fhoplo-bar "
-"""Before the JSON. The printer of the driver looks for it (`crates/py/src/hooks.rs`)."""
+"""Before the JSON. The daemon and the printer of the driver look for it (`BAR_MARK` there)."""
 
 LINE_SECONDS = 2.0
 """Between two lines of one bar, where there is no terminal."""
@@ -50,6 +51,7 @@ class Bars:
         self._output: Any = None
         self._lock = threading.Lock()
         self._open: dict[str, str] = {}
+        """The last line of each."""
         self._told_at: dict[str, float] = {}
         self._drawn = 0
         """Lines at the bottom of the terminal that are bars."""
@@ -73,6 +75,13 @@ class Bars:
             # What is not drawn now is drawn with the next word of any bar, or at its end.
             if is_new or time.monotonic() - self._drawn_at >= _REDRAW_SECONDS:
                 self._draw()
+
+    def end_those_of(self, process: str) -> None:
+        """The process has ended: so have its bars that are open."""
+        with self._lock:
+            its = {k: line for k, line in self._open.items() if k.startswith(f"{process}.")}
+        for key, line in its.items():
+            self.show(key, f"{line}  (its process has ended)", ended=True)
 
     def write(self, stream: TextIO, text: str) -> None:
         """Writes text above the bars."""
@@ -107,8 +116,10 @@ class Bars:
 
     def _show_line(self, key: str, line: str, ended: bool) -> None:
         now = time.monotonic()
+        self._open[key] = line
         if ended:
             self._told_at.pop(key, None)
+            del self._open[key]
         elif now - self._told_at.setdefault(key, now) < LINE_SECONDS:
             return
         else:
@@ -161,6 +172,9 @@ def told(printer: str, line: str) -> None:
     text, _, rest = line.partition(MARK)
     try:
         bar: Any = json.loads(rest)
+        if "gone" in bar:
+            end_those_of(str(bar["gone"]))
+            return
         key, ended = str(bar["id"]), bool(bar["ended"])
     except (ValueError, KeyError, TypeError):
         print_text(sys.stderr, f"{printer}{line}\n")  # not of a bar of ours
@@ -173,6 +187,13 @@ def show(key: str, line: str, ended: bool) -> None:
     bars = _of_stderr()
     if bars is not None:
         bars.show(key, line, ended)
+
+
+def end_those_of(process: str) -> None:
+    """A worker has ended."""
+    bars = _of_stderr()
+    if bars is not None:
+        bars.end_those_of(process)
 
 
 def print_text(stream: TextIO, text: str) -> None:

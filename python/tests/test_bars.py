@@ -133,3 +133,47 @@ def test_bars_of_two_tasks_are_live_in_the_terminal_of_their_driver(tmp_path: Pa
         assert re.search(rf"\x1b\[\d+A\r\x1b\[J[^\x1b]*{name}  \[", text), text
         assert re.search(rf"\(count pid=\d+\) {name}  \[#+\] 100%  3/3", text), text
     assert "hoplo-bar" not in text
+
+
+def test_the_bars_of_a_process_that_has_ended_are_closed():
+    terminal, stream = Terminal(), io.StringIO()
+    for bars in (_bars.Bars(terminal), _bars.Bars(stream)):
+        bars.show("a1.0", "(f) first 1/9", ended=False)
+        bars.show("b2.0", "(g) second 1/9", ended=False)
+        bars.show("a1.1", "(f) third 9/9", ended=False)
+        bars.show("a1.1", "(f) third 9/9", ended=True)
+        bars.end_those_of("a1")
+        bars.end_those_of("a1")
+    ended = "(f) first 1/9  (its process has ended)"
+    assert terminal.screen() == ["(f) third 9/9", ended, "(g) second 1/9"]
+    assert stream.getvalue() == f"(f) third 9/9\n{ended}\n"
+
+
+KILLED = """
+import os, signal, sys
+import hoplo.ray as ray
+from hoplo.ray.experimental import tqdm_ray
+
+@ray.remote(max_retries=0)
+def dies():
+    bar = tqdm_ray.tqdm(desc="unlucky", total=3, flush_interval_s=0)
+    bar.update()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+ray.init(num_cpus=1)
+try:
+    ray.get(dies.remote())
+except ray.exceptions.WorkerCrashedError as error:
+    assert "hoplo-bar" not in str(error), str(error)
+    print("died", flush=True)
+"""
+
+
+def test_bars_of_a_killed_worker_stayed(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(KILLED)
+    done = subprocess.run(
+        [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "died\n"
+    assert re.search(r"\(dies pid=\d+\) unlucky .* 1/3.*\(its process has ended\)\n", done.stderr)

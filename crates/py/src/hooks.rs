@@ -10,6 +10,7 @@ use std::time::Duration;
 use hoplo_base::TaskId;
 use hoplo_base::limits::OUTPUT_BATCHES_MAX;
 use hoplo_client::{Hooks, RunningCall};
+use hoplo_wire::node::BAR_MARK;
 use parking_lot::Mutex;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -31,9 +32,6 @@ enum Batch {
     /// The last one.
     End,
 }
-
-/// What lines of bars have in them; as in `python/hoplo/_bars.py`.
-const BAR_MARK: &str = "\x1fhoplo-bar ";
 
 struct Printer {
     batches: SyncSender<Batch>,

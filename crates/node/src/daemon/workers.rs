@@ -10,7 +10,7 @@ use hoplo_base::{JobId, ProcessId};
 use hoplo_core::node::Event;
 use hoplo_folders::life::life;
 use hoplo_shm::fds;
-use hoplo_wire::node::{DeathCause, JobConfig, RuntimeEnv};
+use hoplo_wire::node::{BAR_MARK, DeathCause, JobConfig, RuntimeEnv};
 use rustix::process::Signal;
 
 use crate::children::{self, Families};
@@ -27,6 +27,8 @@ pub(crate) struct WorkerSide {
     stdout: Option<Pipe>,
     stderr: Option<Pipe>,
     last_lines: LastLines,
+    /// It has told its driver of progress bars.
+    has_bars: bool,
 }
 
 impl WorkerSide {
@@ -76,6 +78,7 @@ impl Daemon {
             stdout: pipes[0].take(),
             stderr: pipes[1].take(),
             last_lines: LastLines::default(),
+            has_bars: false,
         };
         self.workers.insert(id, worker);
         let fds: Rc<[OwnedFd]> = vec![theirs, stdout_end, stderr_end].into();
@@ -252,6 +255,7 @@ impl Daemon {
         let Some(pipe) = worker.pipe(stderr) else { return false };
         let (lines, more) = pipe.read(&mut self.scratch);
         worker.last_lines.extend(&lines);
+        worker.has_bars |= lines.iter().any(|line| line.contains(BAR_MARK));
         self.print(id, stderr, lines);
         more
     }
@@ -272,6 +276,11 @@ impl Daemon {
                 worker.last_lines.extend(std::slice::from_ref(&line));
                 self.print(id, stderr, vec![line]);
             }
+        }
+        if self.workers.get(&id).is_some_and(|worker| worker.has_bars) {
+            // It cannot close them any more.
+            let line = format!("{BAR_MARK}{{\"gone\": \"{:016x}\"}}", id.0);
+            self.print(id, true, vec![line]);
         }
         if let Some(job) = self.node.process(id).map(|process| process.job) {
             self.flush_output(job);

@@ -11,6 +11,9 @@ use crate::fold::NoReduce;
 use crate::object::{Failure, Location, Value};
 use crate::why::Question;
 
+/// In a line that a worker prints of a progress bar: what follows is JSON, for the driver's terminal. As in `python/hoplo/_bars.py`.
+pub const BAR_MARK: &str = "\x1fhoplo-bar ";
+
 /// Daemon to process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToClient {

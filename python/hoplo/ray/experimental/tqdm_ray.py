@@ -53,10 +53,9 @@ class tqdm:  # noqa: N801
         self._iterable = iterable
         self._interval = FLUSH_SECONDS if flush_interval_s is None else flush_interval_s
         self._is_closed = False
-        self._key = f"{os.getpid()}.{next(_numbers)}"
-        self._in_worker = _core.is_initialized() and (
-            _core.runtime_context()["worker_mode"] == "worker"
-        )
+        context = _core.runtime_context() if _core.is_initialized() else {}
+        self._key = f"{context.get('worker_id', os.getpid())}.{next(_numbers)}"
+        self._in_worker = context.get("worker_mode") == "worker"
         self._told_at = 0.0
         self._progress = Progress(desc or "", total, shown=False)
 
