@@ -51,6 +51,8 @@ class InitConfig(NamedTuple):
     namespace: str | None
     """None: one that no other job has."""
     log_to_driver: bool
+    folds_output: bool
+    """Whether lines that several workers print are folded; see `HOPLO_FOLD_OUTPUT`."""
     runtime_env: str | None
     """Canonical JSON, see `hoplo.runtime_env`."""
     temp_dir: str | None
@@ -302,6 +304,7 @@ def _config(
         object_store_memory=_given(_store_bytes, "object_store_memory", object_store_memory),
         namespace=_given(_options.text, "namespace", namespace),
         log_to_driver=_given(_options.boolean, "log_to_driver", log_to_driver) is not False,
+        folds_output=_switch("HOPLO_FOLD_OUTPUT"),
         runtime_env=_runtime_env.normalized(runtime_env),
         temp_dir=_given(_options.path, "_temp_dir", temp_dir),
         daemon_program=_daemon_program(),

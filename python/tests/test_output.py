@@ -179,3 +179,41 @@ def test_what_a_method_prints_without_an_end_is_a_line(told):
     dots = Dots.remote()
     hoplo.get([dots.dot.remote() for _ in range(3)])
     eventually(lambda: len(re.findall(r"\(Dots pid=\d+\) \.\n", told.read().out)) == 3)
+
+
+def test_lines_that_differ_only_in_numbers_are_folded(told, gate):
+    @hoplo.remote
+    def arrive(rank):
+        gate.wait()
+        print(f"rank {rank} has read part-{rank}.csv in 0.{rank} s")
+        print(rank, f"{rank}.5")  # numbers alone are what somebody wants to see
+        return os.getpid()
+
+    refs = [arrive.remote(rank) for rank in range(4)]
+    eventually(lambda: gate.arrived() == 4)
+    gate.open()
+    assert len(set(hoplo.get(refs))) == 4
+    eventually(lambda: "[repeated 3x]" in told.read().out)
+    assert len(re.findall(r"rank \d has read part-\d.csv in 0.\d s", told.out)) == 2
+    assert sorted(re.findall(r"\) (\d \d.5)\n", told.out)) == ["0 0.5", "1 1.5", "2 2.5", "3 3.5"]
+
+
+@pytest.mark.parametrize("variable", ["HOPLO_FOLD_OUTPUT=off", "RAY_DEDUP_LOGS=0"])
+def test_all_lines_are_shown_to_who_wants_all(variable):
+    name, _, value = variable.partition("=")
+    done = run_driver(
+        """
+import hoplo.ray as ray
+ray.init(num_cpus=2)
+@ray.remote
+class Speaker:
+    def speak(self):
+        print("the same line")
+speakers = [Speaker.remote() for _ in range(3)]
+ray.get([speaker.speak.remote() for speaker in speakers])
+""",
+        env={**os.environ, name: value},
+    )
+    assert done.stdout.count("the same line") == 3
+    assert "repeated" not in done.stdout
+    assert "no effect" not in done.stderr

@@ -1,8 +1,10 @@
 //! What workers print: to a file each, to their job's driver, and a few lines into an obituary.
 //!
 //! A line reaches the driver at once when it has been quiet, else within [`OUTPUT_PERIOD`]. A line that
-//! several workers print within [`OUTPUT_FOLDED_WITHIN`] is shown once, and then once more with how often it came.
+//! several workers print within [`OUTPUT_FOLDED_WITHIN`] is shown once, and then once more with how often it came: the last
+//! one, since lines that differ only in numbers count as one. Lines of bars are for the driver to fold.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -14,7 +16,7 @@ use hoplo_base::Instant;
 use hoplo_base::limits::{
     OBITUARY_LINES, OUTPUT_FOLDED_MAX, OUTPUT_FOLDED_WITHIN, OUTPUT_LINE_BYTES_MAX, OUTPUT_PERIOD,
 };
-use hoplo_wire::node::ToClient;
+use hoplo_wire::node::{BAR_MARK, ToClient};
 
 /// One output of one worker.
 #[derive(Debug)]
@@ -117,7 +119,8 @@ pub(crate) struct LastLines(VecDeque<String>);
 
 impl LastLines {
     pub(crate) fn extend(&mut self, lines: &[String]) {
-        self.0.extend(lines.iter().cloned());
+        let shown = lines.iter().map(|line| line.split(BAR_MARK).next().unwrap_or(line));
+        self.0.extend(shown.map(str::to_string));
         let surplus = self.0.len().saturating_sub(OBITUARY_LINES);
         self.0.drain(..surplus);
     }
@@ -140,6 +143,7 @@ pub(crate) struct Printer {
 pub(crate) struct Digest {
     waiting: Vec<(Printer, Vec<String>)>,
     sent_at: Option<Instant>,
+    /// By what lines have in common.
     folded: BTreeMap<String, Fold>,
 }
 
@@ -149,13 +153,14 @@ struct Fold {
     pids: BTreeSet<u32>,
     /// Times it was not shown.
     hidden: u32,
-    last: Printer,
+    /// The last one that was not shown, and who printed it.
+    last: (Printer, String),
 }
 
 impl Digest {
-    pub(crate) fn add(&mut self, now: Instant, printer: &Printer, lines: Vec<String>) {
+    pub(crate) fn add(&mut self, now: Instant, printer: &Printer, lines: Vec<String>, folds: bool) {
         for line in lines {
-            if self.is_shown(now, printer, &line) {
+            if !folds || self.is_shown(now, printer, &line) {
                 self.push(printer, line);
             }
         }
@@ -190,10 +195,11 @@ impl Digest {
 
     /// What one worker repeats is shown as often as it prints it; what others repeat is not.
     fn is_shown(&mut self, now: Instant, printer: &Printer, line: &str) -> bool {
-        if line.trim().is_empty() {
+        if line.trim().is_empty() || line.contains(BAR_MARK) {
             return true;
         }
-        if let Some(fold) = self.folded.get_mut(line)
+        let common = common(line);
+        if let Some(fold) = self.folded.get_mut(&*common)
             && now.since(fold.since) < OUTPUT_FOLDED_WITHIN
         {
             fold.pids.insert(printer.pid);
@@ -201,14 +207,14 @@ impl Digest {
                 return true;
             }
             fold.hidden += 1;
-            fold.last = printer.clone();
+            fold.last = (printer.clone(), line.to_string());
             return false;
         }
         self.unfold(now);
         if self.folded.len() < OUTPUT_FOLDED_MAX {
             let pids = BTreeSet::from([printer.pid]);
-            let fold = Fold { since: now, pids, hidden: 0, last: printer.clone() };
-            self.folded.insert(line.to_string(), fold);
+            let last = (printer.clone(), String::new());
+            self.folded.insert(common.into_owned(), Fold { since: now, pids, hidden: 0, last });
         }
         true
     }
@@ -218,12 +224,13 @@ impl Digest {
             .folded
             .iter()
             .filter(|(_, fold)| now.since(fold.since) >= OUTPUT_FOLDED_WITHIN)
-            .map(|(line, _)| line.clone())
+            .map(|(common, _)| common.clone())
             .collect();
-        for line in over {
-            let fold = self.folded.remove(&line).expect("it was just listed");
+        for common in over {
+            let fold = self.folded.remove(&common).expect("it was just listed");
             if fold.hidden > 0 {
-                self.push(&fold.last, format!("{line} [repeated {}x]", fold.hidden));
+                let (printer, line) = fold.last;
+                self.push(&printer, format!("{line} [repeated {}x]", fold.hidden));
             }
         }
     }
@@ -234,6 +241,22 @@ impl Digest {
             _ => self.waiting.push((printer.clone(), vec![line])),
         }
     }
+}
+
+/// The line without its numbers, such as `12`, `3.5e7`, `0x7f` and `12ms`. A line of numbers alone is what somebody wants to
+/// see: it stays what it is.
+fn common(line: &str) -> Cow<'_, str> {
+    let is_digit = |character: char| character.is_ascii_digit();
+    let is_behind = |character: char| !character.is_alphanumeric() && character != '.';
+    let (mut without, mut rest) = (String::new(), line);
+    while let Some(at) = rest.find(is_digit) {
+        without.push_str(&rest[..at]);
+        without.push('0');
+        let number = &rest[at..];
+        rest = &number[number.find(is_behind).unwrap_or(number.len())..];
+    }
+    without.push_str(rest);
+    if without.contains(char::is_alphabetic) { Cow::Owned(without) } else { Cow::Borrowed(line) }
 }
 
 #[cfg(test)]
@@ -261,10 +284,10 @@ mod tests {
     #[test]
     fn the_first_line_comes_at_once_and_the_next_ones_together() {
         let mut digest = Digest::default();
-        digest.add(at(0), &printer(1), vec!["a".to_string()]);
+        digest.add(at(0), &printer(1), vec!["a".to_string()], true);
         assert_eq!(lines(digest.take_due(at(0))), ["a"]);
-        digest.add(at(1), &printer(1), vec!["b".to_string()]);
-        digest.add(at(2), &printer(1), vec!["c".to_string()]);
+        digest.add(at(1), &printer(1), vec!["b".to_string()], true);
+        digest.add(at(2), &printer(1), vec!["c".to_string()], true);
         assert_eq!(lines(digest.take_due(at(2))), [""; 0]);
         assert_eq!(digest.next_deadline(), Some(at(20)));
         let messages = digest.take_due(at(20));
@@ -277,13 +300,43 @@ mod tests {
     fn what_many_workers_print_is_folded_and_what_one_repeats_is_not() {
         let mut digest = Digest::default();
         for pid in 0..38 {
-            digest.add(at(pid), &printer(pid as u32), vec!["loading".to_string(), String::new()]);
+            let printed = vec!["loading".to_string(), String::new()];
+            digest.add(at(pid), &printer(pid as u32), printed, true);
         }
-        digest.add(at(40), &printer(1), vec!["x".to_string(), "x".to_string()]);
+        digest.add(at(40), &printer(1), vec!["x".to_string(), "x".to_string()], true);
         let shown = lines(digest.take_due(at(60)));
         let count = |text: &str| shown.iter().filter(|line| *line == text).count();
         assert_eq!((count("loading"), count("x"), count("")), (1, 2, 38));
         assert_eq!(lines(digest.take_due(at(1000))), ["loading [repeated 37x]"]);
+        assert_eq!(digest.next_deadline(), None);
+    }
+
+    #[test]
+    fn lines_that_differ_only_in_numbers_are_folded_and_the_last_one_is_shown() {
+        let mut digest = Digest::default();
+        for pid in 0..4 {
+            let printed = vec![
+                format!("worker{pid} read {}.5 MB at 0x7f{pid} in {pid}ms", 10 * pid),
+                format!("{pid}, {pid}.5"),
+                format!("left {pid}{BAR_MARK}of a bar"),
+            ];
+            digest.add(at(u64::from(pid)), &printer(pid), printed, true);
+        }
+        let shown = lines(digest.take_due(at(60)));
+        let count = |text: &str| shown.iter().filter(|line| line.contains(text)).count();
+        assert_eq!((count("MB"), count(", "), count("of a bar")), (1, 4, 4), "{shown:?}");
+        assert_eq!(shown[0], "worker0 read 0.5 MB at 0x7f0 in 0ms");
+        let last = "worker3 read 30.5 MB at 0x7f3 in 3ms [repeated 3x]";
+        assert_eq!(lines(digest.take_due(at(1000))), [last]);
+    }
+
+    #[test]
+    fn a_job_may_have_all_lines() {
+        let mut digest = Digest::default();
+        for pid in 0..3 {
+            digest.add(at(0), &printer(pid), vec!["loading".to_string()], false);
+        }
+        assert_eq!(lines(digest.take_due(at(60))), ["loading"; 3]);
         assert_eq!(digest.next_deadline(), None);
     }
 
@@ -311,5 +364,7 @@ mod tests {
         last.extend(&(0..30).map(|number| number.to_string()).collect::<Vec<_>>());
         assert_eq!(last.to_vec().len(), OBITUARY_LINES);
         assert_eq!(last.to_vec().last().map(String::as_str), Some("29"));
+        last.extend(&[format!("files 1/3{BAR_MARK}{{}}")]);
+        assert_eq!(last.to_vec().last().map(String::as_str), Some("files 1/3"));
     }
 }

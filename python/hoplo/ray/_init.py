@@ -48,7 +48,13 @@ WITHOUT_EFFECT = (
 _UNSAID: tuple[object, ...] = (None, False, {}, "127.0.0.1", "localhost")
 """Values that ask for nothing, so nobody needs to hear of them."""
 
-WITH_EFFECT = ("RAY_ADDRESS", "RAY_NAMESPACE", "RAY_TASK_MAX_RETRIES", "RAY_TMPDIR")
+WITH_EFFECT = (
+    "RAY_ADDRESS",
+    "RAY_DEDUP_LOGS",
+    "RAY_NAMESPACE",
+    "RAY_TASK_MAX_RETRIES",
+    "RAY_TMPDIR",
+)
 """Environment variables of Ray's that mean something here."""
 
 _said = False
@@ -105,6 +111,8 @@ def take_variables() -> None:
         ours = theirs.replace("RAY_", "HOPLO_")
         if os.environ.get(theirs):
             os.environ.setdefault(ours, os.environ[theirs])
+    if os.environ.get("RAY_DEDUP_LOGS") == "0":
+        os.environ.setdefault("HOPLO_FOLD_OUTPUT", "off")
 
 
 def _take_job_config(options: dict[str, Any]) -> None:

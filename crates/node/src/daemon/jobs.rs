@@ -28,7 +28,8 @@ impl Daemon {
         if self.unsent_bytes(job.driver) > DRIVER_UNREAD_BYTES_MAX {
             return;
         }
-        self.outputs.entry(id).or_default().digest.add(self.now, printer, lines);
+        let folds = job.config.folds_output;
+        self.outputs.entry(id).or_default().digest.add(self.now, printer, lines, folds);
         self.send_output(id);
     }
 

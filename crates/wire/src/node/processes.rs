@@ -59,6 +59,8 @@ pub struct JobConfig {
     pub namespace: String,
     /// Lines that workers print come to the driver as `Output`.
     pub log_to_driver: bool,
+    /// Those that several workers print are folded.
+    pub folds_output: bool,
     /// Modules that the driver has imported and the zygote may import before it forks.
     pub preload: Vec<String>,
     /// What the program was started as, for `hoplo status`.
