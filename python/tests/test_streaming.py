@@ -205,6 +205,8 @@ def test_values_come_before_the_task_ends(gate):
     with pytest.raises(StopIteration):
         next(stream)
     assert stream.is_finished()
+    assert not stream.next_ready()
+    assert hoplo.wait([stream], timeout=0) == ([stream], [])
     assert hoplo.get(stream.completed()) is None
 
 
@@ -392,6 +394,7 @@ def test_a_reader_that_looked_ahead_let_the_producer_run_one_value_ahead(tmp_pat
             assert hoplo.get(next(stream)) == taken
         assert next(stream, None) is None
         assert stream.is_finished()
+        assert not stream.next_ready()
 
 
 def test_values_that_a_generator_gave_before_its_error_were_lost():

@@ -51,6 +51,11 @@ impl ObjectRefGenerator {
         &self.session
     }
 
+    fn look(&self) -> PyResult<StreamLook> {
+        self.session.check()?;
+        Ok(self.session.client.stream_look(self.task))
+    }
+
     pub(crate) fn task(&self) -> TaskId {
         self.task
     }
@@ -138,16 +143,14 @@ impl ObjectRefGenerator {
         ObjectRef::owning(py, Arc::clone(&self.session), object)
     }
 
-    /// Whether `next()` would give a ref, or stop, without waiting.
+    /// Whether `next()` would give a ref without waiting.
     fn next_ready(&self) -> PyResult<bool> {
-        self.session.check()?;
-        Ok(self.session.client.stream_look(self.task) != StreamLook::Pending)
+        Ok(self.look()? == StreamLook::Item)
     }
 
     /// Whether the generator has ended and all of its refs were taken.
     fn is_finished(&self) -> PyResult<bool> {
-        self.session.check()?;
-        Ok(self.session.client.stream_look(self.task) == StreamLook::End)
+        Ok(self.look()? == StreamLook::End)
     }
 
     /// The id of the task that yields the values.
@@ -202,7 +205,7 @@ pub(crate) fn wait_mixed(
 
 fn is_ready(session: &Session, target: &Bound<'_, PyAny>) -> PyResult<bool> {
     if let Ok(stream) = target.cast_exact::<ObjectRefGenerator>() {
-        return stream.get().next_ready();
+        return Ok(stream.get().look()? != StreamLook::Pending);
     }
     match target.cast_exact::<ObjectRef>() {
         Ok(reference) => Ok(session.client.ready(&[reference.get().id_in(session)?])[0]),
