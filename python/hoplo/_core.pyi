@@ -121,7 +121,7 @@ class ObjectRefGenerator(Generic[_T]):
         """A ref that is ready when the generator has ended; `get` of it raises what ended it."""
 
     def next_ready(self) -> bool:
-        """Whether `next()` would give a ref without waiting: False at the end."""
+        """Whether `next()` would give a ref without waiting."""
 
     def is_finished(self) -> bool:
         """Whether the generator has ended and all of its refs were taken."""

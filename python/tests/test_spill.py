@@ -106,3 +106,17 @@ def test_results_before_one_that_cannot_be_sent_leave_their_room(fresh_node):
         first, _second = half.remote()
         with pytest.raises(TypeError, match="lock"):
             hoplo.get(first)
+
+
+def test_several_results_of_one_task_that_are_larger_than_the_store(fresh_node):
+    fresh_node(num_cpus=1, object_store_memory=64 * MIB)
+
+    @hoplo.remote(num_returns=3)
+    def three():
+        return [filled(i, 38) for i in range(3)]
+
+    refs = three.remote()
+    for i, ref in enumerate(refs):
+        value = hoplo.get(ref, timeout=60)
+        assert (value.nbytes, value[0], value[-1]) == (38 * MIB, i, i)
+    assert [value[7] for value in hoplo.get(refs, timeout=60)] == [0, 1, 2]
