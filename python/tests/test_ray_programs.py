@@ -148,9 +148,9 @@ def test_options_and_variables_without_meaning_are_said_once_in_one_line(tmp_pat
         "             configure_logging=True, logging_level='info')\n"
         "    ray.shutdown()\n"
     )
-    done = run("-m", "hoplo.ray", "program.py", folder=tmp_path, RAY_DEDUP_LOGS="0")
+    done = run("-m", "hoplo.ray", "program.py", folder=tmp_path, RAY_LOG_TO_STDERR="1")
     assert done.returncode == 0, done.stderr
-    assert done.stderr == "hoplo: no effect here: dashboard_port=, local_mode=, RAY_DEDUP_LOGS\n"
+    assert done.stderr == "hoplo: no effect here: dashboard_port=, local_mode=, RAY_LOG_TO_STDERR\n"
 
 
 def test_nothing_is_said_where_everything_has_an_effect(tmp_path: Path) -> None:
