@@ -1,6 +1,8 @@
 # hoplo: what a person types.
 #
 #   make build   release wheel into .venv: .venv/bin/python and .venv/bin/hoplo work
+#   make wheel   dist/hoplo-*.whl, its name checked against what it needs, tried in a fresh environment
+#   make wheels  one for each CPython 3.11 to 3.14 that is here
 #   make demo    build, then examples/train_policy.py
 #   make test    formatting, lints, Rust tests, simulation, Python tests
 #   make record-instructions   what the hot paths take is right: the new baseline
@@ -30,6 +32,8 @@ VENV_PYTHON := $(CURDIR)/$(VENV)/bin/python
 PIP := $(VENV_PYTHON) -m pip --quiet --disable-pip-version-check --no-input
 CARGO := cargo
 PYTEST_FLAGS ?=
+# The wheel for the Python in VENV: others may lie beside it.
+WHEEL = dist/hoplo-*-$(shell $(VENV_PYTHON) -c 'import sys; print("cp%d%d" % sys.version_info[:2])')-*.whl
 
 # Every cargo run sees the same Python and the same target folder, so that the wheel, the
 # lints and `make dev` share their builds instead of invalidating one another's.
@@ -48,7 +52,7 @@ PYTHON_SOURCES := $(shell find python/hoplo -type f \( -name '*.py' -o -name '*.
 WHEEL_SOURCES := $(RUST_SOURCES) $(PYTHON_SOURCES) setup.py pyproject.toml LICENSE $(wildcard README.md)
 LINTED := python examples alias setup.py $(wildcard bench docs tests)
 
-.PHONY: build demo demo-cluster test dev format clean check-tools bench bench-rivals bench-control \
+.PHONY: build wheel wheels demo demo-cluster test dev format clean check-tools bench bench-rivals bench-control \
         bench-cluster bench-faults bench-collectives bench-scale \
         test-format test-lint test-types test-rust test-machines test-loom test-sim \
         test-instructions test-python test-soak test-cluster soak soak-rust soak-sim soak-programs soak-cluster record-instructions
@@ -89,12 +93,23 @@ $(VENV)/.dev: requirements/dev.txt requirements/demo.txt $(VENV)/.python
 # No build isolation: a throw-away environment would be another PYO3_PYTHON, and recompile PyO3.
 $(VENV)/.wheel: $(WHEEL_SOURCES) $(VENV)/.build-tools
 	@echo "building the release wheel"
-	@rm -rf build dist/hoplo-*.whl
+	@rm -rf build $(WHEEL)
 	@$(PIP) wheel --no-build-isolation --no-deps --wheel-dir dist .
 	@rm -f $(VENV)/lib/python3*/site-packages/hoplo-dev.pth $(VENV)/bin/hoplo
-	@$(PIP) install --force-reinstall --no-deps dist/hoplo-*.whl
-	@$(PIP) install --constraint requirements/demo.txt dist/hoplo-*.whl
+	@$(PIP) install --force-reinstall --no-deps $(WHEEL)
+	@$(PIP) install --constraint requirements/demo.txt $(WHEEL)
 	@touch $@
+
+wheel: build
+	@$(VENV_PYTHON) tests/check_wheel.py $(WHEEL)
+	@ls $(WHEEL)
+
+# Only the extension is compiled again for each. What fails to build or to run fails all.
+wheels:
+	@for version in 3.11 3.12 3.13 3.14; do \
+	  python$$version -c '' 2>/dev/null || { echo "without python$$version: no wheel for it"; continue; }; \
+	  $(MAKE) --no-print-directory wheel PYTHON=python$$version VENV=.venv-$$version || exit; \
+	done
 
 # ---------------------------------------------------------------------------- demo
 
@@ -217,7 +232,7 @@ bench: build bench-rivals
 	@command -v mpirun >/dev/null || echo "without mpirun (Debian: openmpi-bin) the simulation has no rival"
 	@$(BENCH_PIP) uninstall --yes hoplo
 	@rm -f $(BENCH)/lib/python3*/site-packages/hoplo-dev.pth $(BENCH)/bin/hoplo
-	@$(BENCH_PIP) install --no-deps dist/hoplo-*.whl
+	@$(BENCH_PIP) install --no-deps $(WHEEL)
 	@$(BENCH)/bin/python bench/run_all.py --runs $(RUNS) $(BENCH_FLAGS)
 
 # The control store against its paper's figures: about 20 minutes, most of them kills.
@@ -229,7 +244,7 @@ bench-control: build $(VENV)/.dev
 bench-cluster: build bench-rivals
 	@$(BENCH_PIP) uninstall --yes hoplo
 	@rm -f $(BENCH)/lib/python3*/site-packages/hoplo-dev.pth $(BENCH)/bin/hoplo
-	@$(BENCH_PIP) install --no-deps dist/hoplo-*.whl
+	@$(BENCH_PIP) install --no-deps $(WHEEL)
 	@$(CARGO) build --locked --quiet --release -p hoplo-net --example bare
 	@$(BENCH)/bin/python bench/run_all.py --cluster --runs $(RUNS) $(BENCH_FLAGS)
 
@@ -237,7 +252,7 @@ bench-cluster: build bench-rivals
 bench-faults: build bench-rivals
 	@$(BENCH_PIP) uninstall --yes hoplo
 	@rm -f $(BENCH)/lib/python3*/site-packages/hoplo-dev.pth $(BENCH)/bin/hoplo
-	@$(BENCH_PIP) install --no-deps dist/hoplo-*.whl
+	@$(BENCH_PIP) install --no-deps $(WHEEL)
 	@$(BENCH)/bin/python bench/run_all.py --faults --runs $(RUNS) $(BENCH_FLAGS)
 
 # Collectives on links that are shaped, in network namespaces: as root. BENCH_FLAGS="--nodes 4 --megabytes 8" asks less.
@@ -269,5 +284,5 @@ format: $(VENV)/.dev
 	$(VENV_PYTHON) -m ruff format --quiet $(LINTED)
 
 clean:
-	rm -rf $(VENV) build dist python/hoplo/_core*.so python/*.egg-info \
+	rm -rf $(VENV) $(wildcard .venv-3.*) build dist python/hoplo/_core*.so python/*.egg-info \
 	  .mypy_cache .ruff_cache .pytest_cache .hypothesis train_policy.png
