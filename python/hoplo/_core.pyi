@@ -11,6 +11,7 @@ Everything here is implemented in `crates/py`. In the other direction the Rust s
     hoplo._serialization.dumps_by_name(value) -> (bytes, buffers) | None
     hoplo._serialization.dumps_by_value(value) -> (bytes, buffers)
     hoplo._serialization.dumps_definition(target) -> bytes
+    hoplo._serialization.check_definition_size(target, name, size)   of one that is not small
     hoplo._serialization.dumps_stored_definition(ref) -> bytes   of a pickle that is an object
     hoplo._serialization.serialization_error(value, name, error)
     hoplo._signature.check(function, args, kwargs, name) raises TypeError when a call of a remote

@@ -88,6 +88,7 @@ def test_a_task_holds_what_it_asks_for(gate):
     eventually(lambda: all(hoplo.available_resources()[name] == before[name] for name in held))
 
 
+@pytest.mark.near  # the leases of another node go back on their way
 def test_what_a_task_held_was_not_free_until_its_idle_lease_went_back():
     free = eventually(lambda: hoplo.available_resources())["CPU"]
     for _ in range(3):
