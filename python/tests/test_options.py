@@ -88,14 +88,6 @@ def test_a_task_holds_what_it_asks_for(gate):
     eventually(lambda: all(hoplo.available_resources()[name] == before[name] for name in held))
 
 
-@pytest.mark.near  # the leases of another node go back on their way
-def test_what_a_task_held_was_not_free_until_its_idle_lease_went_back():
-    free = eventually(lambda: hoplo.available_resources())["CPU"]
-    for _ in range(3):
-        hoplo.get([hoplo.remote(num_cpus=1)(abs).remote(-n) for n in range(10)])
-        assert hoplo.available_resources()["CPU"] == free
-
-
 @pytest.mark.parametrize(
     ("options", "at_once"),
     [({"num_cpus": 2}, 2), ({"resources": {"disk": 1}}, 2), ({"num_cpus": 0.5}, 8)],

@@ -132,9 +132,6 @@ impl Client {
         gives_up: GivesUp<'_>,
     ) -> Result<(String, Vec<String>), String> {
         let question = ToNode::question(kind, argument)?;
-        if kind == "available_resources" {
-            self.with(|session, _, effects| session.return_idle_leases(effects));
-        }
         let answer = self.ask(Some(timeout), gives_up, question);
         match answer {
             Some(ToClient::Answer { result, missing, .. }) => Ok((result?, missing)),

@@ -503,18 +503,6 @@ impl SessionMachine {
         self.flush(effects);
     }
 
-    /// Leases that run nothing, and that nothing waits for, go back before `LEASE_IDLE` is over: somebody looks at what is free.
-    pub fn return_idle_leases(&mut self, effects: &mut Vec<Effect>) {
-        let unwanted = self.shapes.iter().filter(|state| state.queue.is_empty());
-        let idle = unwanted
-            .flat_map(|state| &state.leases)
-            .filter(|lease| lease.in_flight.is_empty() && !lease.retiring);
-        for worker in idle.map(|lease| lease.worker).collect::<Vec<_>>() {
-            self.give_back(self.workers[&worker], effects);
-        }
-        self.flush(effects);
-    }
-
     fn give_back(&mut self, at: LeaseAt, effects: &mut Vec<Effect>) {
         let lease = self.remove_lease(at);
         let id = lease.id;

@@ -321,17 +321,6 @@ fn a_leaving_process_gives_its_leases_back() {
 }
 
 #[test]
-fn idle_leases_go_back_when_somebody_looks_at_what_is_free() {
-    let mut owner = quick();
-    let busy = owner.submit(call(options()));
-    let effects = owner.act(|session, _, effects| session.return_idle_leases(effects)).1;
-    assert_eq!(effects, [], "it runs a call");
-    owner.reply(W, busy.0, &[returned(inline(b""))]);
-    let effects = owner.act(|session, _, effects| session.return_idle_leases(effects)).1;
-    assert_eq!(effects, [returns(1)]);
-}
-
-#[test]
 fn a_shape_for_which_no_worker_can_be_made_fails_what_waits_for_it() {
     let mut owner = Owner::new();
     let task = owner.task();
