@@ -197,8 +197,10 @@ class Folded:
     """
 
     def divide(self, count: int) -> bool:
-        """Divides all its numbers. False, and nothing is changed, if one is not floating or complex,
-        or is float16."""
+        """Divides all its numbers.
+
+        False, and nothing is changed, if one is not floating or complex, or is float16.
+        """
 
     def put(self) -> ObjectRef[Any]:
         """A ref of the value. ValueError if it is an object already."""
