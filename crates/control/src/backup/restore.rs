@@ -100,13 +100,10 @@ impl Rows {
             return Ok(Some(held));
         }
         let next = self.reader.next_row()?;
-        match &next {
-            Some((Key { table: Table::Node, .. }, row)) => {
-                let entry = NodeEntry::from_row(row).ok();
-                self.last = entry.map(|entry| (entry.node, row.index)).max(self.last);
-                return Ok(next);
-            }
-            Some(_) | None => {}
+        if let Some((Key { table: Table::Node, .. }, row)) = &next {
+            let entry = NodeEntry::from_row(row).ok();
+            self.last = entry.map(|entry| (entry.node, row.index)).max(self.last);
+            return Ok(next);
         }
         let nobody = self.last.take().and_then(|(last, index)| nobody(last, index));
         if nobody.is_some() {
