@@ -17,6 +17,7 @@
 //! - REFILL-2: where a head has been, nothing is written.
 //! - REFILL-3: no head begins between the first row and the last one.
 
+use std::collections::VecDeque;
 use std::path::Path;
 use std::time::Duration;
 
@@ -29,6 +30,7 @@ use hoplo_wire::control::{Op, Outcome, Table};
 
 use super::restore::Rows;
 use super::{BackupError, Header, Reader};
+use crate::clock::micros_since_1970;
 use crate::net::client::{ControlClient, Pending};
 use crate::net::cluster::Cluster;
 
@@ -52,7 +54,7 @@ pub fn refill(path: &Path, cluster: &Cluster) -> Result<(Header, Refilled), Back
     header.fit(path)?;
     let client = ControlClient::connect(cluster).map_err(unwritten)?;
     let seat = take_seat(&client, &header)?;
-    let refilled = put_rows(&client, path)?;
+    let refilled = put_rows(&client, Rows::open(path, seat.entry.beats)?)?;
     give_back(&client, seat)?;
     Ok((header, refilled))
 }
@@ -62,14 +64,17 @@ fn take_seat(client: &ControlClient, header: &Header) -> Result<Seat, BackupErro
     let entry = SeatEntry {
         holder: Some(SeatEntry::RESTORE),
         address: format!("the backup of cluster {} of {}", header.cluster, header.made_us),
-        beats: 0,
+        // The gap before the next node's number: another try has the same one.
+        beats: micros_since_1970(),
     };
     let row =
         client.get(seat_key(), WITHIN).map_err(|error| BackupError::Unread(error.to_string()))?;
     let expected = match row.as_ref().and_then(Seat::of) {
         None => 0,
         // A try before this one.
-        Some(found) if found.entry == entry => return Ok(found),
+        Some(found) if found.entry.is_restored() && found.entry.address == entry.address => {
+            return Ok(found);
+        }
         Some(found) if found.entry.is_restored() => return Err(BackupError::OtherBackup),
         Some(_) => return Err(BackupError::HadHead),
     };
@@ -89,10 +94,9 @@ fn give_back(client: &ControlClient, Seat { entry, version }: Seat) -> Result<()
     }
 }
 
-fn put_rows(client: &ControlClient, path: &Path) -> Result<Refilled, BackupError> {
-    let mut rows = Rows::open(path)?;
+fn put_rows(client: &ControlClient, mut rows: Rows) -> Result<Refilled, BackupError> {
     let mut refilled = Refilled::default();
-    let mut underway = std::collections::VecDeque::new();
+    let mut underway = VecDeque::new();
     loop {
         let batch = next_batch(&mut rows)?;
         let ends = batch.is_empty();

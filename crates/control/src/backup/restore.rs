@@ -72,7 +72,7 @@ fn fill(path: &Path, header: &Header, options: EmbeddedOptions) -> Result<(), Ba
     }
     fs::create_dir(folder).map_err(named(folder))?;
     Cluster::found_again(folder, founding)?;
-    let mut rows = Rows::open(path)?;
+    let mut rows = Rows::open(path, micros_since_1970())?;
     let mut filling = Filling::begin(header, options)?;
     while let Some((key, row)) = rows.next()? {
         filling.put(key, row)?;
@@ -84,28 +84,35 @@ fn fill(path: &Path, header: &Header, options: EmbeddedOptions) -> Result<(), Ba
 /// Those of a backup, in order; behind the last node one that never was (RESTORE-2).
 pub(super) struct Rows {
     reader: Reader,
+    gap: u64,
     /// The last node so far, and the entry that wrote its row.
     last: Option<(NodeNumber, u64)>,
     /// Comes after the node that never was.
     held: Option<(Key, Row)>,
+    ended: bool,
 }
 
 impl Rows {
-    pub(super) fn open(path: &Path) -> Result<Self, BackupError> {
-        Ok(Self { reader: Reader::open(path)?, last: None, held: None })
+    /// `gap`: how far behind, at random.
+    pub(super) fn open(path: &Path, gap: u64) -> Result<Self, BackupError> {
+        Ok(Self { reader: Reader::open(path)?, gap, last: None, held: None, ended: false })
     }
 
     pub(super) fn next(&mut self) -> Result<Option<(Key, Row)>, BackupError> {
         if let Some(held) = self.held.take() {
             return Ok(Some(held));
         }
+        if self.ended {
+            return Ok(None);
+        }
         let next = self.reader.next_row()?;
+        self.ended = next.is_none();
         if let Some((Key { table: Table::Node, .. }, row)) = &next {
             let entry = NodeEntry::from_row(row).ok();
             self.last = entry.map(|entry| (entry.node, row.index)).max(self.last);
             return Ok(next);
         }
-        let nobody = self.last.take().and_then(|(last, index)| nobody(last, index));
+        let nobody = self.last.take().and_then(|(last, index)| nobody(last, index, self.gap));
         if nobody.is_some() {
             self.held = next;
             return Ok(nobody);
@@ -115,8 +122,8 @@ impl Rows {
 }
 
 /// Its number is so far behind the last one that nobody has been given it.
-fn nobody(last: NodeNumber, index: u64) -> Option<(Key, Row)> {
-    let node = last.behind_a_gap(micros_since_1970() as u32);
+fn nobody(last: NodeNumber, index: u64, gap: u64) -> Option<(Key, Row)> {
+    let node = last.behind_a_gap(gap as u32);
     let entry = NodeEntry {
         head: true,
         state: NodeState::Settled {
