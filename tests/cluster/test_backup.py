@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from conftest import HOPLO, Cluster, MakeCluster, run
 from machines import Machine, until
-from test_heads import heads  # noqa: F401
+from test_heads import FINDS, KEPT, heads  # noqa: F401
 
 import hoplo
 
@@ -44,6 +44,19 @@ LATER = """
 from hoplo.ray.experimental.internal_kv import _internal_kv_put
 with hoplo.init(address="auto", namespace="kept"):
     say(_internal_kv_put("later", "after it"))
+"""
+
+PUTS = """
+from hoplo.ray.experimental.internal_kv import _internal_kv_put
+with hoplo.init(address="auto", namespace="t"):
+    _internal_kv_put("key", sys.argv[1])
+    say(None)
+"""
+
+GETS = """
+from hoplo.ray.experimental.internal_kv import _internal_kv_get
+with hoplo.init(address="auto", namespace="t"):
+    say(_internal_kv_get("key").decode())
 """
 
 PATH = os.path.dirname(os.path.abspath(__file__))
@@ -248,30 +261,26 @@ def test_control_nodes_that_lost_everything_get_a_backup_back(
     heads: Any,  # noqa: F811
     tmp_path: Path,
 ) -> None:
-    """A node that lives goes on, with its detached actor, when a new head begins."""
+    """A node that still runs joins again, and a detached actor starts again."""
     one = heads()
     head, home = one.machine(), one.machine(1)
     joining = one.head(head)
     home.join(joining)
-    here = home.node_id
-    assert home.run(WRITES, here, PYTHONPATH=PATH) == 1
+    before = home.node_id
+    assert home.run(KEPT) == 1
+    assert home.run(PUTS, "before the backup") is None
     file = tmp_path / "backup"
     assert "rows" in run("backup", file, "--cluster-file", one.cluster.file)
-    home.run(LATER)
+    assert home.run(PUTS, "after it") is None
     head.kill()
     lose_control_nodes(one.cluster)
     one.cluster.until_whole()
-    said = restored(one.cluster, file)
-    assert "rows of" in said
-    assert "start the heads" in said
-    another = one.machine()
-    joining = one.head(another)
-    until(lambda: home.states().count("ALIVE") == 2, 30, "the node is back")
-    assert home.node_id == here
-    late = one.machine(1)
-    late.join(joining)
-    until(lambda: home.states().count("ALIVE") == 3, what="they know each other")
-    alive = sorted(node for node, state in home.nodes().items() if state == "ALIVE")
-    assert home.run(READS, PYTHONPATH=PATH) == [2, ["before the backup", None], alive]
-    assert late.run(READS, PYTHONPATH=PATH) == [3, ["before the backup", None], alive]
+    assert "start the heads" in restored(one.cluster, file)
+    port = joining.address.rsplit(":", 1)[1]
+    head._start("--head", "--port", port, "--control-nodes", str(one.cluster.file))
+    until(lambda: home.node_id != before and home.states().count("ALIVE") == 2, 60, "it is back")
+    assert head.states().count("ALIVE") == 2
+    assert home.run(GETS) == "before the backup"
+    assert home.run(FINDS) == 1
+    # REFILL-2
     assert "there has been a head" in restored(one.cluster, file, check=False)

@@ -5,17 +5,20 @@
 //!                                            |   ^
 //!                                      dies  \---/  the same backup once more
 //! ```
-//! Control nodes have lost their disks, or have never run. Other programs may write already: nodes that live on do, and what they
-//! write is newer. So a row is put only where there is none. All that must not begin is a head, since it would make of half of the rows what
-//! is true now: so the seat is taken meanwhile (SEAT-7), and a restore that dies leaves it taken until it was run once more.
+//! Control nodes have lost their disks, or have never run. Other programs may write already, and what they write is newer. So a row is put only
+//! where there is none. All that must not begin is a head, since it would make of half of the rows what is true now: so the seat is
+//! taken meanwhile (SEAT-7), and a restore that dies leaves it taken until it was run once more.
 //!
-//! That nothing which was said before the loss fits what is said after it, is the control nodes' affair: the epochs of a cluster that begins
-//! are the time's (`CoordinatorOptions::founded`), and so is its history. Numbers of nodes have a gap (RESTORE-2).
+//! Nodes that live on know more than the backup: later nodes, and deaths, in the order of a history that is lost. So each node has the row of an earlier head: the
+//! next head declares them dead, inherits what outlives them (`core/node/recall`), and those that hear of it end their workers, and join again as new nodes.
+//! They do hear: the epochs of a cluster that begins are the time's (`CoordinatorOptions::founded`), so they take the new control nodes for those of before. Numbers of
+//! nodes have a gap (RESTORE-2).
 //!
 //! # Invariants
 //! - REFILL-1: nothing was written unless the whole backup was read and found right.
 //! - REFILL-2: where a head has been, nothing is written.
 //! - REFILL-3: no head begins between the first row and the last one.
+//! - REFILL-4: no node of before is one of the next head's.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -25,8 +28,8 @@ use hoplo_base::limits::{CONTROL_CLIENT_BATCH_BYTES, CONTROL_CLIENT_BATCH_OPS};
 use hoplo_core::control::client::{Call, Done};
 use hoplo_core::control::rows::seat_key;
 use hoplo_core::control::seat::Seat;
-use hoplo_core::control::{Entry, SeatEntry};
-use hoplo_wire::control::{Op, Outcome, Table};
+use hoplo_core::control::{Entry, NodeEntry, SeatEntry};
+use hoplo_wire::control::{Op, Outcome, Row, Table};
 
 use super::restore::Rows;
 use super::{BackupError, Header, Reader};
@@ -122,10 +125,19 @@ fn next_batch(rows: &mut Rows) -> Result<Vec<Op>, BackupError> {
             // Who was head is none any more.
             continue;
         }
-        bytes += key.bytes.len() + row.value.len();
-        batch.push(Op::Put { key, value: row.value, expected: Some(0), finished: row.finished });
+        let value = if key.table == Table::Node { ended(&row) } else { row.value };
+        bytes += key.bytes.len() + value.len();
+        batch.push(Op::Put { key, value, expected: Some(0), finished: row.finished });
     }
     Ok(batch)
+}
+
+/// REFILL-4
+fn ended(row: &Row) -> Vec<u8> {
+    match NodeEntry::from_row(row) {
+        Ok(entry) if !entry.state.is_dead() => NodeEntry { head: true, ..entry }.to_value(),
+        Ok(_) | Err(_) => row.value.clone(),
+    }
 }
 
 impl Refilled {
