@@ -133,6 +133,10 @@ pub enum Event {
         ticket: u64,
         result: Result<(), String>,
     },
+    /// The haul is to send it to its home: as `Wanted`, but it does not wait for a word of that home, which waits itself.
+    AskedByHome {
+        object: ObjectId,
+    },
     /// The haul has sealed what nobody knows of: its room and its slot are that process's from now on, as if it had written there itself.
     HandedOver {
         location: Location,

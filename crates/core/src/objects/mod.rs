@@ -309,6 +309,7 @@ impl ObjectDirectory {
             Event::Spilled { ticket, result } => self.on_spilled(ticket, result, effects),
             Event::Restored { ticket, result } => self.on_restored(ticket, result, effects),
             Event::Reserved { ticket, result } => self.on_reserved(ticket, result, effects),
+            Event::AskedByHome { object } => self.on_served(object, true, effects),
             Event::HandedOver { location, to } => self.memory.hand_over(self.haul, to, location),
             Event::Tick => {
                 self.retry_pinned(effects);

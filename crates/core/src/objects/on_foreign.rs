@@ -332,11 +332,11 @@ impl ObjectDirectory {
 
     /// The haul is to send it to another node: it is told where it lies, or that it is not here. Its home may have named this node to
     /// another one, which asks before its word is here: then it is told when it comes. Of a dead home's no word of that home comes, and its
-    /// heir may be the one that asks.
-    pub(super) fn on_served(&mut self, object: ObjectId, effects: &mut Vec<Effect>) {
-        let home_lives = !self.estates.has(object.task.owner.node());
-        let comes =
-            |state: &State| home_lives && matches!(state, State::Foreign { asked: true, .. });
+    /// heir may be the one that asks. Nor is the home itself told later: if its word was not here when it asked, it may be waiting for this node
+    /// to fetch what this node cannot fetch without another word.
+    pub(super) fn on_served(&mut self, object: ObjectId, by_home: bool, effects: &mut Vec<Effect>) {
+        let tells = !by_home && !self.estates.has(object.task.owner.node());
+        let comes = |state: &State| tells && matches!(state, State::Foreign { asked: true, .. });
         let is_here = |state: &State| state.is_here() || comes(state);
         if !self.records.get(&object).is_some_and(|it| is_here(&it.state)) {
             return self.not_served(object, effects);

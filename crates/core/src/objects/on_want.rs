@@ -18,7 +18,7 @@ impl ObjectDirectory {
         effects: &mut Vec<Effect>,
     ) {
         if from == self.haul {
-            return objects.into_iter().for_each(|object| self.on_served(object, effects));
+            return objects.into_iter().for_each(|object| self.on_served(object, false, effects));
         }
         for object in objects {
             if is_handle(object) {

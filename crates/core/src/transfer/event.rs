@@ -135,6 +135,10 @@ pub enum Effect {
     Want {
         object: ObjectId,
     },
+    /// `AskedByHome`.
+    WantForHome {
+        object: ObjectId,
+    },
     PullFailed {
         object: ObjectId,
         why: String,

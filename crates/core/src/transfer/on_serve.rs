@@ -91,7 +91,9 @@ impl Transfer {
         let serve = self.serves.get_mut(&(to, ticket)).expect("it was just there");
         serve.stage = Stage::Asking;
         serve.tries += 1;
-        if others == 0 {
+        if to == object.task.owner.node() {
+            effects.push(Effect::WantForHome { object });
+        } else if others == 0 {
             effects.push(Effect::Want { object });
         }
     }

@@ -194,6 +194,17 @@ fn what_is_not_here_is_refused_to_all_who_asked() {
     assert_eq!(effects, refusals);
 }
 
+/// It may be waiting for this node, which waits for its word.
+#[test]
+fn for_the_home_of_an_object_the_directory_is_asked_in_another_way() {
+    let mut bench = Bench::new();
+    let (object, offset, turn) = (object(1), 0, 1);
+    let from = object.task.owner.node();
+    bench.asked(1, 0);
+    let effects = bench.feed(Event::Asked { from, ticket: 7, object, offset, turn });
+    assert_eq!(effects, [Effect::WantForHome { object }]);
+}
+
 #[test]
 fn who_asks_for_bytes_behind_the_end_or_too_much_at_once_is_refused() {
     let mut bench = Bench::new();
@@ -466,7 +477,7 @@ impl World {
                     let told = self.folds.get_mut(&made).expect("XFER-12: it is not over");
                     assert!(!std::mem::replace(told, true), "XFER-12: it was told before");
                 }
-                Effect::Want { object } => self.wants.push(object),
+                Effect::Want { object } | Effect::WantForHome { object } => self.wants.push(object),
                 Effect::Seal { object, location } => {
                     if object.task.owner == maker() {
                         assert!(!self.folds.contains_key(&object), "XFER-12: it is kept");

@@ -39,6 +39,9 @@ impl Node {
                 let wanted = objects::Event::Wanted { from, objects: vec![object], need };
                 self.pass_to_objects(wanted);
             }
+            From::WantForHome { object } => {
+                self.pass_to_objects(objects::Event::AskedByHome { object });
+            }
             From::PullFailed { object, why } => {
                 self.pass_to_objects(objects::Event::PullFailed { object, why });
             }

@@ -608,6 +608,19 @@ fn what_the_haul_asks_for_before_the_word_of_its_home_is_here_is_told_when_it_co
     assert!(answers.iter().all(|answer| effects.contains(answer)), "{effects:?}");
 }
 
+/// What it was told to fetch was lost meanwhile, and its home, which asks it now, has nothing else to tell.
+#[test]
+fn a_home_that_asks_for_what_is_not_here_hears_so_at_once() {
+    let (mut bench, haul, _) = Bench::with_haul();
+    let object = foreign(1);
+    bench.want(B, object);
+    bench.feed(told(object, stored(100, &[YONDER]), &[]));
+    let failed = Event::PullFailed { object, why: "it died".to_string() };
+    assert_eq!(bench.feed(failed), [Effect::AskHome { object }]);
+    let effects = bench.feed(Event::AskedByHome { object });
+    assert_refused(&effects, haul, FailureKind::ObjectLost);
+}
+
 #[test]
 fn copies_are_forgotten_when_the_record_ends_or_where_there_is_none() {
     let (mut bench, object) = (Bench::new(), home(1));
