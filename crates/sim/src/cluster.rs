@@ -124,8 +124,9 @@ pub struct Cluster {
     pub sabotage: Option<Sabotage>,
 }
 
-/// Everything must be done so long after the last fault.
-const HEALS_WITHIN: Duration = Duration::from_secs(120);
+/// Everything must be done so long after the last fault. Some of it is patience: a call that waits for a placement group of which no program
+/// is left that could remove it is waited for for 80 s, and the last timers of the nodes take a minute.
+const HEALS_WITHIN: Duration = Duration::from_secs(240);
 /// What is unreachable is gone after this time.
 const SETTLES_WITHIN: Duration = Duration::from_secs(4);
 const STEPS_MAX: u64 = 3_000_000;
