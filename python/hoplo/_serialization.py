@@ -99,6 +99,8 @@ DEFINITION_BYTES_TOLD = 10_000_000
 """A function or class whose pickle is larger is worth a word: mostly it captures data."""
 DEFINITION_BYTES_MAX = 95_000_000
 """One whose pickle is larger is refused."""
+_NAME_SHOWN = 200
+"""Characters of a name that is part of an error: what makes it too large may be the name."""
 
 
 def check_definition_size(target: object, name: str, size: int) -> None:
@@ -110,6 +112,7 @@ def check_definition_size(target: object, name: str, size: int) -> None:
     if size <= min(DEFINITION_BYTES_TOLD, DEFINITION_BYTES_MAX):
         return
     kind = "class" if isinstance(target, type) else "function"
+    name = name if len(name) <= _NAME_SHOWN else f"{name[:_NAME_SHOWN]}..."
     remedy = (
         "it holds the values of variables that it uses from outside. Put large ones with "
         "hoplo.put() and pass their refs as arguments"
