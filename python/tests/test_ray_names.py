@@ -91,6 +91,7 @@ def test_actors_without_a_name_are_not_listed_by_it() -> None:
     assert all(row["name"] for row in ray.util.list_named_actors(all_namespaces=True))
 
 
+@pytest.mark.near  # of a node that `init` starts
 def test_a_task_asks_for_the_head_by_its_name() -> None:
     for name in ("node:__internal_head__", f"node:{ray.util.get_node_ip_address()}"):
         assert ray.cluster_resources()[name] == 1.0
