@@ -154,6 +154,7 @@ pub struct Reader {
     bytes: Bytes<BufReader<File>>,
     last: Option<Key>,
     rows: u64,
+    ended: bool,
 }
 
 impl Reader {
@@ -182,7 +183,7 @@ impl Reader {
         let text = bytes.line(CONTROL_BACKUP_HEADER_BYTES_MAX).map_err(|why| why.of(&path))?;
         let header = serde_json::from_str(&text);
         let header = header.map_err(|why| Unfit::Bytes(format!("its header: {why}")).of(&path))?;
-        Ok(Self { path, header, bytes, last: None, rows: 0 })
+        Ok(Self { path, header, bytes, last: None, rows: 0, ended: false })
     }
 
     /// Reads what is left, and only then says that all of it is right.
@@ -191,10 +192,14 @@ impl Reader {
         Ok(self.header)
     }
 
-    /// Absent after the last one, where everything was right.
+    /// Absent after the last one, where everything was right, and from then on.
     pub fn next_row(&mut self) -> Result<Option<(Key, Row)>, BackupError> {
-        let next = self.try_next();
-        next.map_err(|why| why.of(&self.path))
+        if self.ended {
+            return Ok(None);
+        }
+        let next = self.try_next().map_err(|why| why.of(&self.path))?;
+        self.ended = next.is_none();
+        Ok(next)
     }
 
     fn try_next(&mut self) -> Result<Option<(Key, Row)>, Unfit> {

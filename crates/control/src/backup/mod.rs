@@ -63,7 +63,8 @@ pub enum BackupError {
     )]
     Rows { path: PathBuf, found: u8, hoplo: String },
     #[error(
-        "{0} is a backup of control nodes, and no head can begin with it: give one of a head, or put it back into control nodes with          `hoplo control restore --from-backup`"
+        "{0} is a backup of control nodes, and no head can begin with it: give one of a head, or put it back into control nodes with \
+         `hoplo control restore --from-backup`"
     )]
     NotOfHead(PathBuf),
     #[error(
@@ -71,11 +72,13 @@ pub enum BackupError {
     )]
     HasStore(PathBuf),
     #[error(
-        "there has been a head over these control nodes, so they hold what it knew, and nothing was changed: to begin with the          backup in spite of that, stop heads and control nodes, remove the folders of the control nodes (`--dir`), start them, and restore before any head begins"
+        "there has been a head over these control nodes, so they hold what it knew, and nothing was changed: to begin with the \
+         backup in spite of that, stop heads and control nodes, remove the folders of the control nodes (`--dir`), start them, and restore before any head begins"
     )]
     HadHead,
     #[error(
-        "another backup was begun to be put back, and not all of it was: give that file; or stop the control nodes, remove their          folders (`--dir`), and start them again"
+        "another backup was begun to be put back, and not all of it was: give that file; or stop the control nodes, remove their \
+         folders (`--dir`), and start them again"
     )]
     OtherBackup,
     #[error("{path}: {error}{}", remedy(error))]

@@ -102,18 +102,18 @@ fn put_rows(client: &ControlClient, mut rows: Rows) -> Result<Refilled, BackupEr
     let mut underway = VecDeque::new();
     loop {
         let batch = next_batch(&mut rows)?;
-        let ends = batch.is_empty();
-        if !ends {
-            underway.push_back(client.start(Call::Update(batch), WITHIN).map_err(unwritten)?);
+        if batch.is_empty() {
+            break;
         }
-        while underway.len() > if ends { 0 } else { UNDERWAY } {
-            let first = underway.pop_front().expect("it is not empty");
+        underway.push_back(client.start(Call::Update(batch), WITHIN).map_err(unwritten)?);
+        if underway.len() > UNDERWAY
+            && let Some(first) = underway.pop_front()
+        {
             refilled.count(first)?;
         }
-        if ends {
-            return Ok(refilled);
-        }
     }
+    underway.into_iter().try_for_each(|batch| refilled.count(batch))?;
+    Ok(refilled)
 }
 
 /// None are left if it is empty.

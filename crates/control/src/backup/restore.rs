@@ -89,24 +89,19 @@ pub(super) struct Rows {
     last: Option<(NodeNumber, u64)>,
     /// Comes after the node that never was.
     held: Option<(Key, Row)>,
-    ended: bool,
 }
 
 impl Rows {
     /// `gap`: how far behind, at random.
     pub(super) fn open(path: &Path, gap: u64) -> Result<Self, BackupError> {
-        Ok(Self { reader: Reader::open(path)?, gap, last: None, held: None, ended: false })
+        Ok(Self { reader: Reader::open(path)?, gap, last: None, held: None })
     }
 
     pub(super) fn next(&mut self) -> Result<Option<(Key, Row)>, BackupError> {
         if let Some(held) = self.held.take() {
             return Ok(Some(held));
         }
-        if self.ended {
-            return Ok(None);
-        }
         let next = self.reader.next_row()?;
-        self.ended = next.is_none();
         if let Some((Key { table: Table::Node, .. }, row)) = &next {
             let entry = NodeEntry::from_row(row).ok();
             self.last = entry.map(|entry| (entry.node, row.index)).max(self.last);
