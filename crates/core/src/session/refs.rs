@@ -228,14 +228,6 @@ impl SessionMachine {
         }
     }
 
-    /// The daemon gave this process a token of an object that it had not heard of. The caller owns one count.
-    pub fn given(&mut self, object: ObjectId) {
-        let mut entry = Entry::pending(1, Knowledge::Shared);
-        entry.tokens = 1;
-        let known = self.objects.insert(object, entry);
-        assert!(known.is_none(), "{object} was known before it was given");
-    }
-
     pub fn drop_ref(&mut self, now: Instant, object: ObjectId, effects: &mut Vec<Effect>) {
         let Some(entry) = self.objects.get_mut(&object) else {
             return; // the session was closed and opened again since the ref was made
