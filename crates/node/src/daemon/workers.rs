@@ -15,6 +15,7 @@ use rustix::process::Signal;
 
 use crate::children::{self, Families};
 use crate::daemon::effects::known;
+use crate::daemon::ids::process_id;
 use crate::daemon::{Daemon, Timer};
 use crate::output::{LastLines, Pipe, Printer};
 use crate::poll::Source;
@@ -279,7 +280,7 @@ impl Daemon {
         }
         if self.workers.get(&id).is_some_and(|worker| worker.has_bars) {
             // It cannot close them any more.
-            let line = format!("{BAR_MARK}{{\"gone\": \"{:016x}\"}}", id.0);
+            let line = format!("{BAR_MARK}{{\"gone\": \"{}\"}}", process_id(id));
             self.print(id, true, vec![line]);
         }
         if let Some(job) = self.node.process(id).map(|process| process.job) {
