@@ -78,6 +78,8 @@ pub enum Step {
     /// The node that was drained has stopped.
     Leaves,
     LinkFault,
+    /// It is killed.
+    NodeFalls(NodeNumber),
     Fault,
     /// Somebody removes placement groups that are old.
     GroupsEnd,
@@ -302,6 +304,7 @@ impl Cluster {
             Step::Verdict(node) => self.is_declared_dead(node),
             Step::Leaves => self.leaves(),
             Step::LinkFault => self.link_fault(),
+            Step::NodeFalls(node) => self.node_dies(node),
             Step::Fault => self.fault(),
             Step::GroupsEnd => self.groups_end(),
             Step::DriversDone => self.drivers_done(),

@@ -4,7 +4,7 @@ use hoplo_base::ProcessId;
 use hoplo_core::carry::Pair;
 use hoplo_core::node::{Effect, Event};
 use hoplo_wire::node::ToClient;
-use hoplo_wire::peer::{Known, Peer};
+use hoplo_wire::peer::{FarValue, Known, Peer};
 
 use crate::carrier::{Told, Word};
 use crate::cluster::Cluster;
@@ -70,6 +70,11 @@ impl Cluster {
                     }
                 }
                 self.counts_estates(&message);
+                if let Peer::Value { value: FarValue::Stored { sources, .. }, .. } = &*message
+                    && let [only] = sources[..]
+                {
+                    self.is_named_alone(only, from);
+                }
                 if matches!(*message, Peer::Claims { .. }) && self.rng.one_in(16) {
                     self.count("words on references that came twice");
                     let message = message.clone();
@@ -137,6 +142,9 @@ impl Cluster {
             Peer::ActorKnown(_) => self.count("actors that heirs were told of"),
             Peer::Lineage { .. } => self.count("lineages that claimers were told"),
             Peer::Adopt { .. } => self.count("adoptions for other nodes"),
+            Peer::Want { gone, .. } if !gone.is_empty() => {
+                self.count("questions of nodes that heard of a death before the home");
+            }
             _ => {}
         }
     }

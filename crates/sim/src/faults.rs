@@ -58,6 +58,8 @@ pub struct Plan {
     pub node_dies_at: Option<Instant>,
     /// Or later, as soon as one has the only copy of what is at home at another node.
     pub dies_with_copies: bool,
+    /// It waits with its death until a third node is told to fetch from it alone.
+    pub dies_when_named: bool,
     /// A node that is not the head is drained then, and leaves when nothing keeps it.
     pub node_drains_at: Option<Instant>,
     /// Each actor that may restart makes checkpoints.
@@ -109,6 +111,7 @@ impl Plan {
             node_dies_at: None,
             node_drains_at: None,
             dies_with_copies: false,
+            dies_when_named: false,
             logs_all: false,
             news_within: Duration::ZERO,
             bulk_window_bytes: limits::LINK_BULK_WINDOW_BYTES,
@@ -153,6 +156,7 @@ impl Plan {
             node_dies_at: dies.then_some(dies_at),
             node_drains_at: drains.then_some(drains_at),
             dies_with_copies: rng.one_in(2),
+            dies_when_named: apart.one_in(2),
             logs_all: false,
             news_within: Duration::from_millis(news),
             bulk_window_bytes: window,
@@ -213,20 +217,40 @@ impl Cluster {
         })
     }
 
+    /// The node here was just told that it alone has the bytes of what is at home at `home`: it is killed before it sends them, and who hears of
+    /// that first is left to chance.
+    pub fn is_named_alone(&mut self, only: NodeNumber, home: NodeNumber) {
+        let is_third = ![self.head(), home, self.here.number].contains(&only);
+        if is_third && self.plan.dies_when_named && self.is_node_due() && !self.host(only).dead {
+            self.count("kills of nodes that somebody is about to fetch from");
+            self.plan.node_dies_at = None;
+            self.after(Duration::ZERO, Step::NodeFalls(only));
+        }
+    }
+
+    fn is_node_due(&self) -> bool {
+        let all_came = self.drivers.len() >= self.plan.drivers as usize;
+        self.now < self.plan.faults_until
+            && all_came
+            && self.plan.node_dies_at.is_some_and(|at| self.now >= at)
+    }
+
     /// Of what is between nodes, and of a whole node.
     pub fn link_fault(&mut self) {
         if self.now >= self.plan.faults_until {
             return;
         }
         let all_came = self.drivers.len() >= self.plan.drivers as usize;
-        if all_came && self.plan.node_dies_at.is_some_and(|at| self.now >= at) {
+        if self.is_node_due() {
             let head = self.head();
             let living: Vec<_> = self.living().into_iter().filter(|it| *it != head).collect();
             let any = living.get(self.rng.below(living.len().max(1) as u64) as usize).copied();
+            let is_late = self.now + 2 * FAULT_TURN >= self.plan.faults_until;
             let victim = match self.has_last_copy() {
+                _ if self.plan.dies_when_named && !is_late => None,
                 _ if !self.plan.dies_with_copies => any,
                 Some(last) => Some(last),
-                None => any.filter(|_| self.now + 2 * FAULT_TURN >= self.plan.faults_until),
+                None => any.filter(|_| is_late),
             };
             if let Some(victim) = victim {
                 self.plan.node_dies_at = None;

@@ -74,9 +74,11 @@ pub enum Peer {
     },
 
     // ---- objects ----
-    /// To the home: answered by `Value` when each has one.
+    /// To the home: answered by `Value` when each has one. If `gone` names nodes: it named these alone before, and the sender has heard that
+    /// they are dead. So it answers once it has heard so, too.
     Want {
         objects: Vec<ObjectId>,
+        gone: Vec<NodeNumber>,
     },
     /// Of the home.
     Value {

@@ -180,7 +180,7 @@ impl Plane {
             | Peer::Claims { message: Claims::Announce { object, .. }, .. } => {
                 self.tells_claim(at, from, Claims::Claimed { object, contents: None });
             }
-            Peer::Want { objects } => {
+            Peer::Want { objects, .. } => {
                 for object in objects {
                     let value = FarValue::Inline(value());
                     let contains = Vec::new();

@@ -26,7 +26,11 @@ impl Cluster {
     ) -> Flow {
         match op {
             Op::Work(time) => return Flow::Sleep(*time),
-            Op::Submit(submission) => self.submit(id, fiber, submission),
+            Op::Submit(submission) => {
+                // What is read by many at the same time is read at other nodes, too.
+                let times = if self.plan.dies_when_named && submission.refs > 0 { 4 } else { 1 };
+                (0..times).for_each(|_| self.submit(id, fiber, submission));
+            }
             Op::Put { stored, contains, copies } => {
                 let contains = fiber.some(*contains, fiber.pc as u64);
                 return self.put(id, fiber, (*stored, *copies), &contains);

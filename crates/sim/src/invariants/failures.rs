@@ -228,7 +228,8 @@ impl Cluster {
         let full = match kind {
             FailureKind::StoreFull => !self.plan.spill,
             FailureKind::OutOfDisk => refused,
-            _ => self.books.facts.some_node_died(),
+            // What the nodes that have it cannot send is made again: it is no failure of who reads it.
+            _ => false,
         };
         self.plan.nodes > 1 && full
     }

@@ -120,6 +120,7 @@ impl Node {
         let homes: BTreeSet<NodeNumber> = heirs.iter().map(|it| it.home).collect();
         let why_told = why.to_string();
         self.pass_to_objects(objects::Event::NodeGone { node, why: why_told, heirs });
+        self.answer_ahead(node);
         self.work_off_queue();
         if self.far.head == Some(node) {
             self.far.head = None;

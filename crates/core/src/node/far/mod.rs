@@ -49,6 +49,7 @@ use hoplo_base::{ActorId, Instant, JobId, LeaseId, NodeNumber, ObjectId, Process
 use hoplo_wire::node::{ActorSpec, ToNode};
 use hoplo_wire::peer::Load;
 
+use self::objects::WantAhead;
 use super::Node;
 use crate::claims::{Claims, Epoch, Passing as Passed};
 use crate::collective::Collective;
@@ -75,6 +76,8 @@ pub(super) struct Far {
     unplaced: BTreeSet<NodeNumber>,
     /// Why each is dead that this node heard of.
     dead: BTreeMap<NodeNumber, String>,
+    /// Questions for objects whose senders have heard of deaths that this node has still to hear of.
+    ahead: Vec<WantAhead>,
     head: Option<NodeNumber>,
     claims: Claims,
     /// Of a head: who has passed which death.
@@ -181,6 +184,7 @@ impl Far {
             latest: None,
             unplaced: BTreeSet::new(),
             dead: BTreeMap::new(),
+            ahead: Vec::new(),
             head: None,
             claims: Claims::new(me),
             passed: Passed::default(),

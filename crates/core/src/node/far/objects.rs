@@ -1,11 +1,20 @@
 //! Objects of two nodes: what the directory has for others, and what others have for it.
 
 use hoplo_base::{NodeNumber, ObjectId, ProcessId};
-use hoplo_wire::peer::Peer;
+use hoplo_wire::peer::{FarValue, Peer};
 
 use super::Node;
 use crate::control::NodeState;
 use crate::objects;
+
+/// A question for objects that another node asked: `Peer::Want`.
+#[derive(Debug)]
+pub(super) struct WantAhead {
+    from: NodeNumber,
+    objects: Vec<ObjectId>,
+    /// Nodes that it knows to be dead. Of one of them at least this node has still to hear.
+    gone: Vec<NodeNumber>,
+}
 
 impl Node {
     /// The daemon's own party in the directory.
@@ -25,7 +34,7 @@ impl Node {
         let home = object.task.owner.node();
         let asked = self.in_charge(object);
         if self.is_sent_to(asked) {
-            return self.send_peer(asked, Peer::Want { objects: vec![object] });
+            return self.send_peer(asked, Peer::Want { objects: vec![object], gone: Vec::new() });
         }
         let why = match self.far.dead.get(&home) {
             Some(why) => format!("{object} is lost: its home node {home} died: {why}"),
@@ -35,6 +44,44 @@ impl Node {
             ),
         };
         self.pass_to_objects(objects::Event::Lost { object, why });
+    }
+
+    /// Its home told its value. A home that names dead nodes alone has not heard yet that they are: it answers again when it has.
+    pub(super) fn on_value(&mut self, object: ObjectId, value: FarValue, contains: Vec<ObjectId>) {
+        if let FarValue::Stored { bytes: 1.., sources: gone, .. } = &value
+            && !gone.is_empty()
+            && gone.iter().all(|node| self.far.dead.contains_key(node))
+        {
+            let (objects, gone) = (vec![object], gone.clone());
+            return self.send_peer(self.in_charge(object), Peer::Want { objects, gone });
+        }
+        let told = objects::Event::ValueTold { object, value, contains: contains.clone() };
+        self.pass_to_objects(told);
+        self.work_off_queue();
+        self.on_contents(object, &contains);
+    }
+
+    pub(super) fn on_want(
+        &mut self,
+        from: NodeNumber,
+        objects: Vec<ObjectId>,
+        gone: Vec<NodeNumber>,
+    ) {
+        if gone.iter().any(|node| self.is_sent_to(*node)) {
+            return self.far.ahead.push(WantAhead { from, objects, gone });
+        }
+        for object in objects {
+            self.pass_to_objects(objects::Event::FarWanted { node: from, object });
+        }
+    }
+
+    /// This node has heard of the death: it answers who was told of it before.
+    pub(super) fn answer_ahead(&mut self, dead: NodeNumber) {
+        for WantAhead { from, objects, gone } in std::mem::take(&mut self.far.ahead) {
+            if from != dead {
+                self.on_want(from, objects, gone);
+            }
+        }
     }
 
     /// A far worker made it for a process of ours, whose reply is on its way: it is held until that is here.

@@ -44,20 +44,8 @@ impl Node {
             Peer::Fetch { job, function } => self.on_far_fetch(from, job, function),
             Peer::Function { function, bytes } => self.on_far_function(from, function, bytes),
 
-            Peer::Want { objects } => {
-                for object in objects {
-                    self.pass_to_objects(objects::Event::FarWanted { node: from, object });
-                }
-            }
-            Peer::Value { object, value, contains } => {
-                self.pass_to_objects(objects::Event::ValueTold {
-                    object,
-                    value,
-                    contains: contains.clone(),
-                });
-                self.work_off_queue();
-                self.on_contents(object, &contains);
-            }
+            Peer::Want { objects, gone } => self.on_want(from, objects, gone),
+            Peer::Value { object, value, contains } => self.on_value(object, value, contains),
             Peer::Delayed { object } => self.pass_to_objects(objects::Event::Delayed { object }),
             Peer::Sealed { object, bytes, contains, maker, holder, word } => {
                 self.await_reply(holder, maker, object);

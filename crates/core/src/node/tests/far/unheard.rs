@@ -107,3 +107,78 @@ fn a_source_whose_row_had_not_come_was_not_asked_for_its_bytes() {
     });
     assert_eq!(asked, Some(number(2)), "it waits in the carrier");
 }
+
+/// Three nodes: a worker of node 2 made something that is at home at node 0, and a driver of node 1 reads it. Node 2 is dead, and node 0 hears of it
+/// late: it named the dead node again, and the reader was told that the object cannot be fetched.
+#[test]
+fn a_home_that_has_not_heard_of_a_death_is_asked_until_it_has() {
+    let mut nodes = Nodes::new(3);
+    let (owner, reader) = (nodes.shells[0].driver(), nodes.shells[1].driver());
+    let object = ObjectId { task: TaskId { owner, seq: 3 }, index: 0 };
+    let sealed = Peer::Sealed {
+        object,
+        bytes: 1000,
+        contains: vec![],
+        maker: ProcessId::new(number(2), 5, 1),
+        holder: owner,
+        word: 1,
+    };
+    let hold = Notice::Hold { object, process: owner };
+    nodes.says(0, owner, ToNode::Notices(vec![hold]));
+    let (from, message) = (number(2), Box::new(sealed));
+    nodes.shells[0].hears(Event::Peer { from, cover: 0, message });
+    nodes.tells_row(&[1], 2, NodeState::dead("it fell"));
+    nodes.says(1, reader, ToNode::Want { objects: vec![object] });
+    assert_eq!(nodes.failure(reader), None, "node 0 has still to hear of it");
+    nodes.tells_row(&[0], 2, NodeState::dead("it fell"));
+    let remake = nodes.shells[0].told(owner, |message| match message {
+        ToClient::Remake { objects, .. } => Some(objects.clone()),
+        _ => None,
+    });
+    assert_eq!(remake, Some(vec![object]));
+    let value = hoplo_wire::Value::Inline((*b"made again").into());
+    let fulfilled = Notice::Fulfilled { object, value: value.clone(), contains: vec![] };
+    nodes.says(0, owner, ToNode::Notices(vec![fulfilled]));
+    let read = nodes.shells[1].told(reader, |message| match message {
+        ToClient::Ready { value, .. } => Some(value.clone()),
+        _ => None,
+    });
+    assert_eq!(read, Some(value));
+}
+
+/// Nobody is answered who is dead.
+#[test]
+fn who_asked_ahead_of_a_death_and_dies_is_answered_no_more() {
+    let mut nodes = Nodes::new(4);
+    let owner = nodes.shells[0].driver();
+    let object = ObjectId { task: TaskId { owner, seq: 3 }, index: 0 };
+    let value = hoplo_wire::Value::Inline((*b"x").into());
+    let state = SharedState::Value { value, contains: vec![] };
+    nodes.says(0, owner, ToNode::Notices(vec![Notice::Shared { object, state }]));
+    for from in [1, 3] {
+        let want = Peer::Want { objects: vec![object], gone: vec![number(2)] };
+        let (from, message) = (number(from), Box::new(want));
+        nodes.shells[0].hears(Event::Peer { from, cover: 0, message });
+    }
+    let answered = |nodes: &mut Nodes| {
+        let mut to_whom = Vec::new();
+        while let Some(to) = nodes.shells[0].take(|effect| match effect {
+            Effect::SendPeer { to, message, .. } if matches!(**message, Peer::Value { .. }) => {
+                Some(*to)
+            }
+            _ => None,
+        }) {
+            to_whom.push(to);
+        }
+        to_whom
+    };
+    assert_eq!(answered(&mut nodes), []);
+    nodes.stuck = Some(1);
+    let mut dies = |at: usize| {
+        let entry = Box::new(node_entry(at, NodeState::dead("it fell")));
+        nodes.shells[0].hears(Event::Member { entry, index: 30 + at as u64 });
+        answered(&mut nodes)
+    };
+    assert_eq!(dies(3), []);
+    assert_eq!(dies(2), [number(1)]);
+}
