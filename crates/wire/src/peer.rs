@@ -332,6 +332,13 @@ pub enum Peer {
     HandedOver {
         word: u64,
     },
+    /// Of a node that nothing keeps any more, to all others. Each answers by `LeaveHeard`: it has all that the sender said before.
+    Leave {
+        word: u64,
+    },
+    LeaveHeard {
+        word: u64,
+    },
     /// Nobody else uses it any more: what was handed over of it need not be kept.
     TakeBack {
         object: ObjectId,

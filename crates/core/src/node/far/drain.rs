@@ -15,11 +15,16 @@
 //! passes them on. They are taken back when nobody else uses the object any more: else what lies in it, without a value perhaps, would keep the
 //! node. So only an object that others use and that has no value yet keeps it.
 //!
+//! **Leave.** A node that nothing keeps says so to all others, and leaves when each has heard it. What it said before, last replies and how many calls a
+//! dead worker never took, lies in links that may be slow or cut: with the node it would be lost, and a call that never began would count
+//! as begun. If something keeps the node meanwhile, it asks again later.
+//!
 //! # Invariants
 //! - DRAIN-1: a node that leaves before its time is over has said of each object that others use what it is, or another node has its bytes; and
 //!   others have claimed all that they were sent, so that they use nothing else of its.
+//! - DRAIN-2: a node that leaves before its time is over has nothing in a link to a node that lives.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use hoplo_base::limits::{DRAIN_LOOK, DRAIN_WITHIN};
@@ -46,6 +51,8 @@ pub(super) struct Drains {
     word: u64,
     /// The last word that each has confirmed.
     confirmed: BTreeMap<NodeNumber, u64>,
+    /// The last `Leave`, and who has still to hear it. None: something kept it when it looked last.
+    leave: Option<(u64, BTreeSet<NodeNumber>)>,
     /// Last words of others, and who said them.
     heard: BTreeMap<ObjectId, (NodeNumber, Known)>,
     /// Of a head: how long each node has that it was asked to drain.
@@ -156,17 +163,52 @@ impl Node {
 
     pub(in crate::node) fn look_whether_drained(&mut self) {
         let Some(until) = self.far.drains.until.filter(|_| !self.stopping) else { return };
-        let kept_by = self.kept_by_work().or_else(|| {
-            // Not before: the heir holds what it is handed until this node has left.
-            self.hand_over();
-            self.kept_by_objects()
-        });
-        match kept_by {
+        match self.kept_by() {
             None => self.begin_stop("it was drained"),
             Some(what) if until <= self.now => {
                 self.begin_stop(&format!("it was drained, and its time was over before {what}"));
             }
             Some(_) => self.after(DRAIN_LOOK, Timer::Drain),
+        }
+    }
+
+    fn kept_by(&mut self) -> Option<String> {
+        let kept_by = self.kept_by_work().or_else(|| {
+            // Not before: the heir holds what it is handed until this node has left.
+            self.hand_over();
+            self.kept_by_objects()
+        });
+        if kept_by.is_some() {
+            self.far.drains.leave = None;
+        }
+        kept_by.or_else(|| self.kept_by_links())
+    }
+
+    /// DRAIN-2
+    fn kept_by_links(&mut self) -> Option<String> {
+        let others: BTreeSet<NodeNumber> = self.far.nodes.keys().copied().collect();
+        let Some((_, unheard)) = &mut self.far.drains.leave else {
+            let drains = &mut self.far.drains;
+            drains.word += 1;
+            let word = drains.word;
+            drains.leave = Some((word, others.clone()));
+            others.iter().for_each(|node| self.send_peer(*node, Peer::Leave { word }));
+            let nobody = others.is_empty();
+            return (!nobody).then(|| "other nodes had heard that it leaves".to_string());
+        };
+        unheard.retain(|node| others.contains(node));
+        let name = unheard.first().copied()?;
+        Some(format!("{} had heard that it leaves", self.node_name(name)))
+    }
+
+    pub(super) fn on_leave_heard(&mut self, from: NodeNumber, heard: u64) {
+        if let Some((word, unheard)) = &mut self.far.drains.leave
+            && *word == heard
+        {
+            unheard.remove(&from);
+            if unheard.is_empty() && !self.stopping && self.kept_by().is_none() {
+                self.begin_stop("it was drained");
+            }
         }
     }
 

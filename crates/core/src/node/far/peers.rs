@@ -177,6 +177,8 @@ impl Node {
             }
             Peer::HandOver { object, known, word } => self.on_hand_over(from, object, known, word),
             Peer::TakeBack { object } => self.on_take_back(from, object),
+            Peer::Leave { word } => self.send_peer(from, Peer::LeaveHeard { word }),
+            Peer::LeaveHeard { word } => self.on_leave_heard(from, word),
             Peer::HandedOver { word } => self.on_handed_over(from, word),
             Peer::Passed { epoch } => self.on_passed(from, epoch),
             Peer::Query { request, kind, argument } => {

@@ -162,6 +162,18 @@ fn a_node_with_nothing_on_it_leaves_at_once_and_takes_no_driver_meanwhile() {
     assert_eq!(nodes.stops(1).as_deref(), Some("it was drained"));
 }
 
+/// A call that its worker never took counted as begun: the word of it lay in a slow link when the node left (seed 45219).
+#[test]
+fn a_node_leaves_when_all_others_have_heard_what_it_said() {
+    let mut nodes = Nodes::new(4);
+    nodes.stuck = Some(2);
+    nodes.drain(0, &Nodes::hex(1)).unwrap();
+    assert_eq!(nodes.stops(1), None, "its link to node 2 is cut");
+    assert_eq!(nodes.stops(1), None, "still");
+    nodes.dies(2);
+    assert_eq!(nodes.stops(1).as_deref(), Some("it was drained"));
+}
+
 #[test]
 fn a_lease_there_is_called_back_and_the_node_leaves_when_it_is_returned() {
     let (mut nodes, driver, lease, _) = Nodes::leased();
