@@ -163,7 +163,8 @@ impl Replica {
     pub(super) fn publish(&mut self, now: Instant, effects: &mut Vec<Effect>) {
         if !self.subscriptions.is_empty() {
             let shard = self.options.shard;
-            self.subscriptions.publish(now, shard, &self.history, self.applied, effects);
+            let (recent_bytes, applied) = (self.options.recent_bytes, self.applied);
+            self.subscriptions.publish(now, shard, &self.history, recent_bytes, applied, effects);
         }
     }
 

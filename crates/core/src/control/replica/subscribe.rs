@@ -4,7 +4,8 @@
 //! is told so and goes on from where the history begins, after it has read the table again.
 //!
 //! News are told at once. Where many look on, nothing is told for a moment after that, and what comes meanwhile is told together: else a thousand
-//! nodes that join at a time would be a million messages.
+//! nodes that join at a time would be a million messages. It ends early when the history would lose what was not looked at since: a flood of
+//! rows of one table must not have all who look on at another one read that again.
 //!
 //! # Invariants
 //! - CHAIN-8: a subscriber sees each change after its cursor once, in order, or is told `Missed`.
@@ -28,6 +29,8 @@ pub struct Subscriptions {
     behind: BTreeSet<(ClientId, u64)>,
     /// Nothing is told before.
     gathers_until: Instant,
+    /// The entry up to which all with credit were told.
+    published: u64,
     /// No cursor that moved without a word is to be told before; absent if none moved.
     reminds_at: Option<Instant>,
 }
@@ -102,18 +105,21 @@ impl Subscriptions {
         }
     }
 
-    /// Tells what there is up to `applied`.
+    /// Tells what there is up to `applied`. Afterwards the history may keep no more than `recent_bytes`.
     pub fn publish(
         &mut self,
         now: Instant,
         shard: ShardId,
         history: &History,
+        recent_bytes: u64,
         applied: u64,
         effects: &mut Vec<Effect>,
     ) {
-        if now < self.gathers_until {
+        let stays = history.bytes_between(self.published, history.last()) <= recent_bytes;
+        if now < self.gathers_until && stays {
             return;
         }
+        self.published = applied;
         let before = effects.len();
         for id in std::mem::take(&mut self.behind) {
             let Some(subscription) = self.all.get_mut(&id) else { continue };

@@ -1,6 +1,7 @@
 //! Subscriptions.
 
 use super::*;
+use hoplo_base::limits::{CONTROL_NEWS_AT_ONCE, CONTROL_NEWS_GATHERED_OF_EACH};
 use hoplo_wire::control::Change;
 
 fn subscribe(cluster: &mut Cluster, tail: u64, after: u64, credit: u32) {
@@ -150,9 +151,38 @@ fn a_cursor_that_moves_in_silence_is_told_now_and_then() {
 /// What each of very many changes was told to each of very many subscribers, by a message of its own.
 #[test]
 fn very_many_subscribers_hear_together_what_changes_within_a_moment() {
-    use hoplo_base::limits::{CONTROL_NEWS_AT_ONCE, CONTROL_NEWS_GATHERED_OF_EACH};
-
     let mut cluster = Cluster::new(1);
+    let many = very_many_subscribe(&mut cluster);
+    cluster.update(1, vec![put("a", "1")]).unwrap();
+    assert_eq!(news(&cluster), vec![vec![1]; many as usize], "the first change, at once");
+    cluster.responses.clear();
+    for _ in 0..5 {
+        cluster.update(1, vec![put("a", "1")]).unwrap();
+    }
+    assert_eq!(news(&cluster), [[0; 0]; 0]);
+    cluster.wait(CONTROL_NEWS_GATHERED_OF_EACH * many as u32);
+    assert_eq!(news(&cluster), vec![vec![2, 3, 4, 5, 6]; many as usize]);
+}
+
+/// Hundreds of thousands of actors began within that moment, and each node of the cluster read the table of nodes again.
+#[test]
+fn very_many_subscribers_miss_nothing_when_others_rows_come_in_floods() {
+    let mut cluster = Cluster::with(1, |options| options.recent_bytes = 64 * 1024);
+    let many = very_many_subscribe(&mut cluster);
+    cluster.update(1, vec![put("a", "1")]).unwrap();
+    cluster.responses.clear();
+    for _ in 0..200 {
+        cluster.update(1, vec![put("b", &"x".repeat(1000))]).unwrap();
+    }
+    cluster.update(1, vec![put("a", "1")]).unwrap();
+    cluster.wait(CONTROL_NEWS_GATHERED_OF_EACH * many as u32);
+    assert!(cluster.replica(1).status().history_bytes <= 66 * 1024);
+    let missed = |(_, _, response): &_| matches!(response, Response::Missed { .. });
+    assert!(!cluster.responses.iter().any(missed));
+    assert_eq!(news(&cluster), vec![vec![202]; many as usize]);
+}
+
+fn very_many_subscribe(cluster: &mut Cluster) -> u64 {
     let many = 2 * CONTROL_NEWS_AT_ONCE as u64;
     for subscription in 0..many {
         let (shard, epoch, table, prefix) = (SHARD, Epoch(cluster.epoch), Table::Kv, b"a".to_vec());
@@ -161,20 +191,14 @@ fn very_many_subscribers_hear_together_what_changes_within_a_moment() {
             Request::Subscribe { shard, epoch, subscription, table, prefix, after, credit };
         cluster.handle(1, Event::Request { from: CLIENT, request });
     }
-    let told = |cluster: &Cluster| {
-        let news = cluster.responses.iter().filter_map(|(_, _, response)| match response {
-            Response::Changes { changes, .. } if !changes.is_empty() => Some(indexes(changes)),
-            _ => None,
-        });
-        news.collect::<Vec<_>>()
-    };
-    cluster.update(1, vec![put("a", "1")]).unwrap();
-    assert_eq!(told(&cluster), vec![vec![1]; many as usize], "the first change, at once");
-    cluster.responses.clear();
-    for _ in 0..5 {
-        cluster.update(1, vec![put("a", "1")]).unwrap();
-    }
-    assert_eq!(told(&cluster), [[0; 0]; 0]);
-    cluster.wait(CONTROL_NEWS_GATHERED_OF_EACH * many as u32);
-    assert_eq!(told(&cluster), vec![vec![2, 3, 4, 5, 6]; many as usize]);
+    many
+}
+
+/// What each message told that told a change.
+fn news(cluster: &Cluster) -> Vec<Vec<u64>> {
+    let news = cluster.responses.iter().filter_map(|(_, _, response)| match response {
+        Response::Changes { changes, .. } if !changes.is_empty() => Some(indexes(changes)),
+        _ => None,
+    });
+    news.collect()
 }
