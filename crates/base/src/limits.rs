@@ -776,7 +776,7 @@ pub const JOIN_WITHIN: Duration = Duration::from_secs(15);
 /// Beyond the deadline of a call, the loop of a client always answers within this.
 pub const CONTROL_CLIENT_GRACE: Duration = Duration::from_secs(5);
 
-/// So long without an answer, and a client has the coordinator look at the chain.
+/// So long without an answer, and a client asks the coordinators for a newer configuration.
 pub const CONTROL_CLIENT_SILENCE: Duration = Duration::from_millis(50);
 
 /// What was not answered is sent again after so long, and then after twice as long each time, up to the last.

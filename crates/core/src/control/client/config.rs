@@ -105,7 +105,7 @@ impl Client {
             self.links.entry(replica).or_insert_with(|| {
                 effects.push(Effect::Connect(member.clone()));
                 let (address, state) = (member.address.clone(), LinkState::Connecting);
-                Link { address, state, failures: 0, reported_at: None }
+                Link { address, state, failures: 0 }
             });
         }
     }
@@ -118,7 +118,7 @@ impl Client {
     ) {
         let Some(link) = self.links.get_mut(&replica) else { return };
         link.state = LinkState::Up;
-        (link.failures, link.reported_at) = (0, None);
+        link.failures = 0;
         for number in self.shards_of(replica) {
             self.send_all_again(now, number, effects);
         }
@@ -132,17 +132,8 @@ impl Client {
         link.state = LinkState::Down { retry_at: now + wait };
         self.trouble =
             Some(format!("the connection to {} broke or could not be made", link.address));
-        // At once, but not with each try: of a node that dies all clients report.
-        let reports = link.reported_at.is_none_or(|at| at + limits::CONTROL_PEER_QUIET <= now);
-        if reports {
-            link.reported_at = Some(now);
-        }
         self.subscriptions_lost(replica);
         for number in self.shards_of(replica) {
-            let ChainConfig { shard, epoch, .. } = self.shards[number].chain;
-            if reports {
-                self.tell_all(&ToCoordinator::Report { shard, epoch, silent: replica }, effects);
-            }
             // Whoever else may answer a stale query can do it at once.
             self.resend_queries(now, number, effects);
         }
@@ -186,17 +177,7 @@ impl Client {
         (link.state == LinkState::Up).then_some(tail)
     }
 
-    /// Something of this chain is silent; who it is, the coordinator finds out.
-    pub(super) fn report_chain(&mut self, now: Instant, number: usize, effects: &mut Vec<Effect>) {
-        let chain = &self.shards[number].chain;
-        let (shard, epoch) = (chain.shard, chain.epoch);
-        let members: Vec<ReplicaId> = chain.members.iter().map(|member| member.replica).collect();
-        for silent in members {
-            self.tell_all(&ToCoordinator::Report { shard, epoch, silent }, effects);
-        }
-        self.ask_soon(now);
-    }
-
+    /// There may be a newer configuration.
     pub(super) fn ask_soon(&mut self, now: Instant) {
         self.ask_at = self.ask_at.min(now + limits::CONTROL_CLIENT_ASKS_SOON);
     }

@@ -13,7 +13,8 @@
 //! ones count on its seq. One that is refused for good gives its seq to an empty batch.
 //!
 //! The client connects to all members of a chain beforehand, so that none has to be dialled when the chain
-//! changes, and asks every coordinator that it knows for the next configuration: whoever acts answers.
+//! changes, and asks every coordinator that it knows for the next configuration: whoever acts answers. It accuses nobody: control nodes
+//! watch each other, and of one that dies thousands of clients would speak at the same time.
 //!
 //! # Invariants
 //! - CLIENT-1: a (shard, seq) never carries two different non-empty batches.
@@ -209,8 +210,6 @@ struct Link {
     address: String,
     state: LinkState,
     failures: u32,
-    /// When the coordinators last heard from us that it is down.
-    reported_at: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -224,9 +223,9 @@ enum LinkState {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Silence {
     since: Option<Instant>,
-    /// When the chain is reported (again), and after how long the next time.
-    report_at: Instant,
-    report_after: Duration,
+    /// When the coordinators are asked whether the chain is another one by now, and after how long the next time.
+    ask_at: Instant,
+    ask_after: Duration,
     /// When it is sent again, and after how long the next time.
     resend_at: Instant,
     resend_after: Duration,
@@ -284,7 +283,7 @@ impl Client {
             let silences = [&shard.updates.waiting, &shard.queries_waiting];
             let silences = silences.into_iter().filter(|silence| silence.since.is_some());
             silences
-                .map(|silence| silence.report_at.min(silence.resend_at))
+                .map(|silence| silence.ask_at.min(silence.resend_at))
                 .chain(shard.updates.again_at)
                 .chain(shard.retry_at)
         });
@@ -388,18 +387,18 @@ impl Silence {
     fn begin(now: Instant) -> Self {
         Self {
             since: Some(now),
-            report_at: now + limits::CONTROL_CLIENT_SILENCE,
-            report_after: limits::CONTROL_CLIENT_SILENCE,
+            ask_at: now + limits::CONTROL_CLIENT_SILENCE,
+            ask_after: limits::CONTROL_CLIENT_SILENCE,
             resend_at: now + limits::CONTROL_CLIENT_RESEND_FIRST,
             resend_after: limits::CONTROL_CLIENT_RESEND_FIRST,
         }
     }
 
-    fn report_due(&mut self, now: Instant) -> bool {
-        let due = self.since.is_some() && self.report_at <= now;
+    fn ask_due(&mut self, now: Instant) -> bool {
+        let due = self.since.is_some() && self.ask_at <= now;
         if due {
-            self.report_after = (self.report_after * 2).min(limits::CONTROL_CLIENT_RESEND_LAST);
-            self.report_at = now + self.report_after;
+            self.ask_after = (self.ask_after * 2).min(limits::CONTROL_CLIENT_RESEND_LAST);
+            self.ask_at = now + self.ask_after;
         }
         due
     }

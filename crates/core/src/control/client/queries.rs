@@ -164,7 +164,7 @@ impl Client {
         effects: &mut Vec<Effect>,
     ) {
         let shard = &mut self.shards[number];
-        let report = shard.queries_waiting.report_due(now);
+        let asks = shard.queries_waiting.ask_due(now);
         let resend = shard.queries_waiting.resend_due(now);
         let retry = shard.retry_at.is_some_and(|at| at <= now);
         if resend {
@@ -181,8 +181,8 @@ impl Client {
             self.shards[number].retry_at = None;
             self.subscribe_again(number, false, effects);
         }
-        if report {
-            self.report_chain(now, number, effects);
+        if asks {
+            self.ask_soon(now);
         }
     }
 }

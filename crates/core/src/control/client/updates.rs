@@ -330,14 +330,14 @@ impl Client {
         effects: &mut Vec<Effect>,
     ) {
         let window = &mut self.shards[number].updates;
-        let report = window.waiting.report_due(now);
+        let asks = window.waiting.ask_due(now);
         let resend = window.waiting.resend_due(now) || window.again_at.is_some_and(|at| at <= now);
         if resend {
             window.again_at = None;
             self.resend_updates(now, number, effects);
         }
-        if report {
-            self.report_chain(now, number, effects);
+        if asks {
+            self.ask_soon(now);
         }
     }
 }

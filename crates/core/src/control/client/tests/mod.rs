@@ -207,14 +207,12 @@ impl World {
         sent.collect()
     }
 
-    fn reports(&mut self) -> Vec<u64> {
-        let told = self.take().into_iter().filter_map(|effect| match effect {
-            Effect::Tell { message: ToCoordinator::Report { silent, .. }, .. } => {
-                Some(silent.node.0)
-            }
-            _ => None,
-        });
-        told.collect()
+    /// How often coordinators were asked for a configuration.
+    fn asks(&mut self) -> usize {
+        let is_ask = |effect: &Effect| {
+            matches!(effect, Effect::Tell { message: ToCoordinator::WantConfig { .. }, .. })
+        };
+        self.take().iter().filter(|effect| is_ask(effect)).count()
     }
 }
 
