@@ -188,7 +188,7 @@ impl Cluster {
             }
             FailureKind::OwnerDied => {
                 let kept = self.books.stored.contains(&object);
-                owner_died && (!kept || self.books.facts.some_node_died())
+                owner_died && (!kept || self.lost_a_node(object))
             }
             _ => false,
         };
@@ -203,7 +203,7 @@ impl Cluster {
     /// loses nothing.
     fn was_lost_with_somebody(&self, object: ObjectId) -> bool {
         let owner_died = self.books.facts.died.contains(&object.task.owner);
-        owner_died || self.books.lost_with.contains(&object) || self.books.facts.some_node_died()
+        owner_died || self.books.lost_with.contains(&object) || self.lost_a_node(object)
     }
 
     /// What is to be made in the place of a dead owner is not there.

@@ -94,6 +94,13 @@ impl Cluster {
         nodes.is_some_and(|nodes| nodes.iter().any(|node| has(&node)))
     }
 
+    /// Its home died, or a node that had told the home of a copy.
+    pub(super) fn lost_a_node(&self, object: ObjectId) -> bool {
+        let facts = &self.books.facts;
+        let copies = self.books.losses.copies.get(&object).into_iter().flatten().copied();
+        copies.chain([object.task.owner.node()]).any(|node| facts.is_dead_node(node))
+    }
+
     /// Where it was lost, its owner makes it again.
     pub(super) fn is_made_again(&self, object: ObjectId) -> bool {
         let losses = &self.books.losses;
