@@ -263,7 +263,8 @@ pub struct SessionMachine {
     notices: Vec<Notice>,
     /// Refs inside those, or more: some may have been taken out again.
     notices_refs: usize,
-    notices_since: Instant,
+    /// When they go at the latest; of no meaning while there are none.
+    notices_due: Instant,
     /// Borrowed entries of which the daemon does not know that we hold them.
     unreported: Vec<ObjectId>,
     unreported_max: usize,
@@ -314,7 +315,7 @@ impl SessionMachine {
             warned: BTreeMap::new(),
             notices: Vec::new(),
             notices_refs: 0,
-            notices_since: Instant::ZERO,
+            notices_due: Instant::ZERO,
             unreported: Vec::new(),
             unreported_max: refs::UNREPORTED_MIN,
             next_watch: 1,
@@ -384,7 +385,7 @@ impl SessionMachine {
 
     /// When `Event::Tick` is due at the latest.
     pub fn next_deadline(&self) -> Option<Instant> {
-        let notices = (!self.notices.is_empty()).then(|| self.notices_since + NOTICES_DELAY);
+        let notices = (!self.notices.is_empty()).then_some(self.notices_due);
         let soon = match (notices, self.lease_look) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
@@ -499,7 +500,7 @@ impl SessionMachine {
     }
 
     fn tick(&mut self, now: Instant, effects: &mut Vec<Effect>) {
-        if !self.notices.is_empty() && now >= self.notices_since + NOTICES_DELAY {
+        if !self.notices.is_empty() && now >= self.notices_due {
             self.flush(effects);
         }
         self.tick_near(now, effects);
@@ -520,8 +521,13 @@ impl SessionMachine {
         if self.notices_refs + refs > limits::MESSAGE_REFS_MAX {
             self.flush(effects);
         }
-        if self.notices.is_empty() {
-            self.notices_since = now;
+        let due = match notice {
+            // Others may wait for it: it goes with what else comes at the same time.
+            Notice::Fulfilled { .. } => now,
+            _ => now + NOTICES_DELAY,
+        };
+        if self.notices.is_empty() || due < self.notices_due {
+            self.notices_due = due;
         }
         self.notices_refs += refs;
         self.notices.push(notice);
@@ -582,7 +588,7 @@ impl SessionMachine {
     }
 }
 
-/// How long a notice may wait for company.
+/// How long a notice that nobody waits for may wait for company.
 const NOTICES_DELAY: std::time::Duration = std::time::Duration::from_millis(20);
 
 /// How long after most objects went their memory goes back to the system.

@@ -211,6 +211,7 @@ fn a_pending_result_that_others_know_is_fulfilled_though_nobody_here_wants_it() 
     owner.reply(first, task, &[returned(inline(b"1"))]);
     let object = task.object(0);
     let fulfilled = Notice::Fulfilled { object, value: inline(b"1"), contains: vec![] };
+    assert_eq!(owner.session.next_deadline(), Some(owner.now), "it is told at once");
     assert_eq!(owner.flushed(), [fulfilled, Notice::Released { object, tokens: 1 }]);
 }
 
