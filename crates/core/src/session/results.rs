@@ -28,8 +28,11 @@ impl SessionMachine {
         } else {
             // It was ready before and moved: what it contains is counted already.
             let contains = std::mem::take(&mut entry.contains);
+            // A task that fails with it may be its last user.
+            entry.count += 1;
             self.complete(now, object, value, vec![], Origin::Node, effects);
-            self.objects.get_mut(&object).expect("it has a count").contains = contains;
+            self.objects.get_mut(&object).expect("it is counted").contains = contains;
+            self.drop_ref(now, object, effects);
         }
     }
 

@@ -253,6 +253,23 @@ fn a_moved_object_of_our_own_is_the_daemons_to_free() {
     assert_eq!(owner.flushed(), [Notice::Released { object, tokens: 1 }]);
 }
 
+/// The process ended with a panic (seed 65403).
+#[test]
+fn a_moved_object_may_be_gone_when_its_last_user_fails_with_it() {
+    let mut owner = Owner::new();
+    let inner = owner.put(&[]);
+    let object = owner.put_stored(1, &[inner]);
+    owner.flushed();
+    owner.act(|session, _, effects| session.location_stale(object, place(1), effects));
+    let (task, _) = owner.submit(with_refs(&[object]));
+    owner.drop_ref(object);
+    owner.drop_ref(inner);
+    owner.handle(Event::Ready { object, value: failed(FailureKind::ObjectLost), contains: vec![] });
+    assert_eq!(owner.kind_of(task.object(0)), FailureKind::ObjectLost);
+    assert!(!owner.session.objects.contains_key(&object));
+    assert!(!owner.session.objects.contains_key(&inner), "nor what it contains");
+}
+
 #[test]
 fn a_reply_that_comes_after_the_daemons_word_counts_its_refs_once() {
     let mut owner = Owner::new();
