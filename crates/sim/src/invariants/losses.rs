@@ -34,6 +34,8 @@ pub struct Losses {
     over: BTreeSet<ObjectId>,
     /// Tasks that are to run again for a lost result.
     again: BTreeSet<TaskId>,
+    /// Tasks that failed at last, as their owners said, perhaps after another attempt had made a result.
+    failed: BTreeSet<TaskId>,
     /// Objects whose home died, and the nodes that had them then.
     outlived: BTreeMap<ObjectId, BTreeSet<NodeNumber>>,
 }
@@ -105,16 +107,22 @@ impl Cluster {
     pub(super) fn is_made_again(&self, object: ObjectId) -> bool {
         let losses = &self.books.losses;
         let is_kept = losses.copies.contains_key(&object) && !losses.over.contains(&object);
-        is_kept && self.books.facts.may_run_again(object.task)
+        is_kept
+            && !losses.failed.contains(&object.task)
+            && self.books.facts.may_run_again(object.task)
     }
 
     /// What an owner is about to say.
     pub fn says_what_is_lost(&mut self, notices: &[Notice]) {
         for notice in notices {
-            if let Notice::Fulfilled { object, value: Value::Failed(failure), .. } = notice
-                && failure.kind == FailureKind::ObjectLost
-            {
-                self.gives_up(*object, failure);
+            let Notice::Fulfilled { object, value: Value::Failed(failure), .. } = notice else {
+                continue;
+            };
+            match failure.kind {
+                FailureKind::ObjectLost => self.gives_up(*object, failure),
+                _ => {
+                    self.books.losses.failed.insert(object.task);
+                }
             }
         }
     }
