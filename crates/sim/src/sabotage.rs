@@ -80,6 +80,8 @@ pub enum Sabotage {
 impl Sabotage {
     /// The seed gets what it needs to show.
     pub fn suits(self, plan: &mut Plan) {
+        // It would mostly die late, or not at all.
+        plan.dies_when_named = false;
         match self {
             Self::ArgumentsWaitForRoom => {
                 (plan.spill, plan.capacity_bytes) = (true, 3 << 20);
