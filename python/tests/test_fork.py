@@ -89,10 +89,13 @@ def test_views_are_readable_in_a_child():
     assert in_fork(lambda: int(view[-1])) == "99999"
 
 
-def test_a_child_may_have_a_session_of_its_own():
+@pytest.mark.parametrize("more", ["", "import faulthandler; faulthandler.enable()"])
+def test_a_child_may_have_a_session_of_its_own(more):
+    # Where its threads got the memory of its parent's (with `more` nearly always), it hung.
     done = run_driver(
-        """
+        f"""
 import os, hoplo
+{more}
 
 @hoplo.remote
 def pid():

@@ -25,7 +25,7 @@ impl Client {
                 continue;
             }
             self.news.full.store(false, Ordering::Relaxed);
-            self.news.caught_up.notify_all();
+            self.news.caught_up.tell();
             let core = &mut *core;
             self.refill(core); // WRITE-1
             self.carry_out(core);

@@ -24,10 +24,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use hoplo_base::limits;
 use hoplo_shm::{Kept, fds};
 use hoplo_wire::node::{self, ToNode};
-use parking_lot::Condvar;
 use rustix::net::{Shutdown, shutdown};
 
 use crate::Hooks;
+use crate::lock::Signal;
 use crate::socket::{is_of_the_peer, once_more, socket_lost};
 
 pub(crate) struct Writer {
@@ -55,9 +55,9 @@ enum Stage {
 #[derive(Default)]
 pub(crate) struct News {
     /// For the writer thread: something is behind, or it is over.
-    pub(crate) fell_behind: Condvar,
+    pub(crate) fell_behind: Signal,
     /// Nothing is behind any more, or less.
-    pub(crate) caught_up: Condvar,
+    pub(crate) caught_up: Signal,
     /// So much is behind that nobody is to add to it. Written under the session lock; a hint to others.
     pub(crate) full: AtomicBool,
 }
@@ -103,7 +103,7 @@ impl Writer {
         if !behind {
             self.flush();
             if self.is_behind() {
-                self.news.fell_behind.notify_one();
+                self.news.fell_behind.tell();
             }
         }
         if self.is_behind() && self.bytes.len() - self.sent > limits::UNSENT_BYTES_MAX {
@@ -194,8 +194,8 @@ impl Writer {
         self.fds.clear();
         self.sent = 0;
         self.news.full.store(false, Ordering::Relaxed);
-        self.news.fell_behind.notify_all();
-        self.news.caught_up.notify_all();
+        self.news.fell_behind.tell();
+        self.news.caught_up.tell();
     }
 }
 
