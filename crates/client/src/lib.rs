@@ -44,6 +44,7 @@ mod peers;
 mod reduces;
 mod ringer;
 mod serving;
+mod signal;
 mod socket;
 mod store;
 mod turn;

@@ -4,48 +4,16 @@
 //! at once, and the thread that reads it tells everybody who waits (`Client::node_is_gone`).
 
 use std::ops::{Deref, DerefMut};
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::guarded::Core;
+use crate::signal::Signal;
 
 pub(crate) struct SessionLock(Mutex<Core>);
 
 pub(crate) struct Locked<'a>(MutexGuard<'a, Core>);
-
-/// For who waits while another one has the session lock.
-///
-/// Not a condition variable of `parking_lot`: who waits at one stands in a list of the whole process, in memory of its thread. A child by `fork`
-/// inherits that list without the thread, and its own threads get that memory: it crashed, or walked round for ever.
-#[derive(Default)]
-pub(crate) struct Signal {
-    told: std::sync::Mutex<u64>,
-    news: std::sync::Condvar,
-}
-
-impl Signal {
-    /// Wakes all who wait.
-    pub(crate) fn tell(&self) {
-        *self.told() += 1;
-        self.news.notify_all();
-    }
-
-    fn told(&self) -> std::sync::MutexGuard<'_, u64> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Until something is told after `seen`, or that time is over.
-    fn wait_after(&self, seen: u64, time: Option<Duration>) {
-        let told = self.told();
-        let same = |told: &mut u64| *told == seen;
-        match time {
-            None => drop(self.news.wait_while(told, same)),
-            Some(time) => drop(self.news.wait_timeout_while(told, time, same)),
-        }
-    }
-}
 
 /// Dropped by a panic only.
 struct Watched<'a>(&'a mut Core);
@@ -85,12 +53,12 @@ impl Locked<'_> {
 
     pub(crate) fn wait(&mut self, news: &Signal) {
         // Looked at under the lock: what is told when it is given away is not missed.
-        let seen = *news.told();
+        let seen = news.told();
         self.unlocked(|| news.wait_after(seen, None));
     }
 
     pub(crate) fn wait_for(&mut self, news: &Signal, time: Duration) {
-        let seen = *news.told();
+        let seen = news.told();
         self.unlocked(|| news.wait_after(seen, Some(time)));
     }
 }

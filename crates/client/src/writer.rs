@@ -27,7 +27,7 @@ use hoplo_wire::node::{self, ToNode};
 use rustix::net::{Shutdown, shutdown};
 
 use crate::Hooks;
-use crate::lock::Signal;
+use crate::signal::Signal;
 use crate::socket::{is_of_the_peer, once_more, socket_lost};
 
 pub(crate) struct Writer {
