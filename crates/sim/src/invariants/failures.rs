@@ -12,7 +12,7 @@
 //! | `ActorDied` | the actor was killed for good, used up its restarts, ended with its job, or its handle is lost |
 //! | `TaskGroupRemoved`, `ActorGroupRemoved` | the placement group in which it was to run was removed, or its job ended |
 //! | `WorkerStart` | starts for its job failed, as often as they are tried |
-//! | `ObjectLost`, `OwnerDied` | the daemon or its owner said so of this object, and its owner, a holder or a node had died; or the disk failed. Its task |
+//! | `ObjectLost`, `OwnerDied` | the daemon or its owner said so of this object, and its owner, a holder, its home or a node with it had died; or the disk failed. Its task |
 //! | | does not run again, or its owner is dead |
 //!
 //! Nothing is read out of a failure's text. A failure that was passed on equals the one that it came from.

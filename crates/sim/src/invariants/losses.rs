@@ -55,10 +55,8 @@ impl Cluster {
     /// An owner hears that it is to make these again.
     pub fn losses_are_legitimate(&mut self, objects: &[ObjectId]) {
         for object in objects {
-            let facts = &self.books.facts;
-            let losses = &self.books.losses;
-            let mut copies = losses.copies.get(object).into_iter().flatten();
-            let copy_died = copies.any(|node| facts.is_dead_node(*node));
+            let (facts, losses) = (&self.books.facts, &self.books.losses);
+            let copy_died = self.a_copy_died(*object);
             let is_argument =
                 losses.again.iter().any(|task| facts.arguments(*task).any(|it| it == *object));
             let holder_died = self.books.lost_with.contains(object);
@@ -98,9 +96,12 @@ impl Cluster {
 
     /// Its home died, or a node that had told the home of a copy.
     pub(super) fn lost_a_node(&self, object: ObjectId) -> bool {
-        let facts = &self.books.facts;
-        let copies = self.books.losses.copies.get(&object).into_iter().flatten().copied();
-        copies.chain([object.task.owner.node()]).any(|node| facts.is_dead_node(node))
+        self.books.facts.is_dead_node(object.task.owner.node()) || self.a_copy_died(object)
+    }
+
+    fn a_copy_died(&self, object: ObjectId) -> bool {
+        let mut copies = self.books.losses.copies.get(&object).into_iter().flatten();
+        copies.any(|node| self.books.facts.is_dead_node(*node))
     }
 
     /// Where it was lost, its owner makes it again.
