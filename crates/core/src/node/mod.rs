@@ -352,7 +352,8 @@ impl Node {
         self.groups.machine.check();
         self.history.check();
         self.check_past();
-        self.far.check(self.config.node);
+        self.check_asked_here();
+        self.far.check(self.config.node, self.now);
         self.check_processes();
         self.check_queries();
     }

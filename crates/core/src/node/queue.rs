@@ -7,7 +7,8 @@ use hoplo_base::limits::STORY_LINE_BYTES_MAX;
 use super::{Effect, Node};
 use crate::actors::life as actor_life;
 use crate::objects;
-use crate::sched::{groups, local, workers};
+use crate::sched::claim::Claimant;
+use crate::sched::{broker, groups, local, workers};
 
 /// What one machine has for another, or for itself.
 #[derive(Debug)]
@@ -17,6 +18,8 @@ pub(super) enum Work {
     Actors(actor_life::Event),
     Objects(objects::Event),
     Groups(groups::Event),
+    /// The broker looks at what the scheduler has of it, when that knows all it was told before.
+    Look(Claimant),
     /// Nobody is awaited any more, or nobody asks.
     EndRound(u64),
 }
@@ -55,6 +58,10 @@ impl Node {
                     self.groups.machine.handle(event, &mut effects);
                     effects.into_iter().for_each(|effect| self.on_groups(effect));
                 }
+                Work::Look(claimant) => {
+                    let reserved = self.scheduler.reserved(claimant);
+                    self.pass_to_broker(broker::Event::Looked { claimant, reserved });
+                }
                 Work::EndRound(round) => self.end_round(round),
             }
         }
@@ -69,6 +76,10 @@ impl Node {
 
     pub(super) fn pass_to_scheduler(&mut self, event: local::Event) {
         self.queue.push_back(Work::Scheduler(event));
+    }
+
+    pub(super) fn look_for_broker(&mut self, claimant: Claimant) {
+        self.queue.push_back(Work::Look(claimant));
     }
 
     pub(super) fn pass_to_pool(&mut self, event: workers::Event) {

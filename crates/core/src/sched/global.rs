@@ -136,6 +136,7 @@ impl GlobalScheduler {
                 if let Some(known) = self.nodes.get_mut(&node) {
                     known.draining = true;
                 }
+                more = true; // what only this node met may fall back to another selector
             }
             Event::Gone { node } => {
                 let first = self.nodes.remove(&node).and_then(|known| known.first);
@@ -143,6 +144,7 @@ impl GlobalScheduler {
                     self.pledged.remove(&(first, node));
                 }
                 self.wants.retain(|(asker, _), _| *asker != node);
+                more = true; // as above
             }
             Event::Reported { node, load } => {
                 if let Some(known) = self.nodes.get_mut(&node) {

@@ -129,6 +129,24 @@ fn draining_and_dead_nodes_get_nothing() {
     assert_eq!(never, Found::Never { why });
 }
 
+/// What could run only there falls back to its second choice.
+#[test]
+fn who_waits_for_a_node_that_drains_or_dies_gets_the_room_of_another() {
+    for gone in [Event::Drains { node: node(1) }, Event::Gone { node: node(1) }] {
+        let mut head = Head::of(&[1.0]);
+        let zone =
+            |name: &str| LabelSelector(vec![("zone".into(), Condition::In(vec![name.into()]))]);
+        let labels = BTreeMap::from([("zone".to_string(), "first".to_string())]);
+        let place = Place { node: node(1), labels, total: units(&[("CPU", 1.0)]) };
+        head.tell(MS(0), Event::Joined { place });
+        head.report(MS(1), 1, 1.0, 0.0);
+        let shape = Shape { labels: vec![zone("first"), LabelSelector(vec![])], ..cpu(1.0) };
+        assert_eq!(head.seek(MS(2), 7, shape, 1), Found::Queue(vec![(node(1), 1)]));
+        let answer = Effect::Answer { asker: node(0), seek: 7, found: nodes(&[(0, 1)]) };
+        assert_eq!(head.tell(MS(3), gone), [answer]);
+    }
+}
+
 #[test]
 fn of_nodes_that_miss_the_same_the_one_that_misses_least_of_it_is_the_nearest() {
     let mut head = Head::of(&[1.0, 3.0, 2.0]);

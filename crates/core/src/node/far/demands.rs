@@ -176,12 +176,7 @@ impl Node {
                 // It asks again.
                 None => {}
             },
-            From::Look { claimant } => {
-                // What was passed to the scheduler before is in its numbers.
-                self.work_off_queue();
-                let reserved = self.scheduler.reserved(claimant);
-                self.pass_to_broker(broker::Event::Looked { claimant, reserved });
-            }
+            From::Look { claimant } => self.look_for_broker(claimant),
             From::Tell { claimant, stuck } => self.tell_stuck(claimant, stuck),
             From::Fail { claimant, why } => self.never_placed(claimant, &why),
             From::FailOfGroup { claimant, group } => {
@@ -258,6 +253,19 @@ impl Node {
 
     pub(super) fn on_found(&mut self, seek: u64, found: Found) {
         self.pass_to_broker(broker::Event::Found { seek, found });
+    }
+
+    /// FAR-11
+    pub(in crate::node) fn check_asked_here(&self) {
+        let wanted: BTreeMap<Claimant, u32> =
+            self.scheduler.claims().map(|(claimant, .., wanted)| (claimant, wanted)).collect();
+        for (claimant, asked) in self.far.broker.asked_here() {
+            let wants = wanted.get(&claimant).copied().unwrap_or(0);
+            assert!(
+                wants >= asked,
+                "FAR-11: {claimant:?} asked for {asked}, and {wants} are wanted"
+            );
+        }
     }
 
     // ---- who may be asked ----

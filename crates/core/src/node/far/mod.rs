@@ -20,6 +20,8 @@
 //!   all its replies have left, or until the caller is gone (`core/objects/replies`). So for each far caller that has a channel to a
 //!   worker here, and for none else, the directory knows what is to be held.
 //! - FAR-10: the heir that is kept is the one that all rows together give.
+//! - FAR-11: the local scheduler wants at least as much as the broker asked for at this node, else who waits would wait for ever.
+//!   It wants more when a grant crossed the demand; a lease too many is given back.
 
 mod actors;
 mod bytes;
@@ -227,7 +229,11 @@ impl Far {
 }
 
 impl Far {
-    pub(super) fn check(&self, me: NodeNumber) {
+    pub(super) fn check(&self, me: NodeNumber, now: Instant) {
+        self.broker.check(now);
+        if let Some(global) = &self.global {
+            global.check();
+        }
         self.transfer.check();
         self.collective.check();
         assert_eq!(self.heir, heir_of(me, self.nodes.values()), "FAR-10");

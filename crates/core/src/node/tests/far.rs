@@ -14,6 +14,7 @@ use crate::control::{NodeEntry, NodeState};
 use crate::node::Passing;
 
 mod copies;
+mod demands;
 mod drain;
 mod estates;
 mod groups;

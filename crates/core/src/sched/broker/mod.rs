@@ -167,6 +167,12 @@ impl Broker {
         parts.filter(|(_, part)| part.wanted > 0).map(|(node, part)| (*node, part.wanted))
     }
 
+    /// What this node's local scheduler was asked for: who, how many.
+    pub fn asked_here(&self) -> impl Iterator<Item = (Claimant, u32)> {
+        let parts = self.claims.iter().map(|(id, claim)| (*id, claim.parts.get(&self.here)));
+        parts.filter_map(|(id, part)| part.map(|part| (id, part.sent)))
+    }
+
     /// Why it waits, as far as other nodes have to do with it. `None`: the local scheduler knows.
     pub fn explain(&self, claimant: Claimant) -> Option<Stuck> {
         let claim = self.claims.get(&claimant)?;
