@@ -101,11 +101,9 @@ impl Client {
     }
 
     pub fn kill_actor(&self, actor: ActorId, no_restart: bool) {
-        self.with(|session, _, effects| {
-            if no_restart {
-                session.actor_killed(actor);
-            }
-            effects.push(Effect::Node(ToNode::ActorKill { actor, no_restart }));
+        self.with(|session, _, effects| match no_restart {
+            true => session.kill_actor(actor, effects),
+            false => effects.push(Effect::Node(ToNode::ActorKill { actor, no_restart })),
         });
     }
 

@@ -155,6 +155,16 @@ impl Carrier {
         unsaid && self.carry.is_empty() && self.rings.is_empty() && self.hauler.is_idle()
     }
 
+    /// Something is on its way to another node that lives, or to the decider.
+    pub fn is_busy(&self) -> bool {
+        let peers = self.known.difference(&self.dead);
+        let mut sockets = peers.flat_map(|peer| Socket::ALL.map(|socket| (*peer, socket)));
+        !self.told.is_empty()
+            || !self.words.is_empty()
+            || !self.hauler.is_idle()
+            || sockets.any(|(peer, socket)| self.links.held_bytes(peer, socket) > 0)
+    }
+
     pub fn whats_up(&self) -> String {
         let (told, words, turns) = (&self.told, &self.words, self.turns);
         let pairs = self.carry.len();

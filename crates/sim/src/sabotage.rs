@@ -117,8 +117,9 @@ impl Sabotage {
                 plan.nodes = plan.nodes.max(3);
                 plan.logs_all = true;
                 plan.node_dies_at = plan.node_dies_at.or(Some(Instant(100_000_000)));
-                // So long a word is under way to the log.
-                plan.latency = Duration::from_millis(10);
+                // So long a word is under way to the log, or from there to its keeper.
+                let to_log = self == Self::RepliesDoNotWait;
+                plan.latency = Duration::from_millis(if to_log { 40 } else { 10 });
             }
             Self::GrantIsTakenForDenial => {
                 (plan.spill, plan.capacity_bytes) = (true, 3 << 20);

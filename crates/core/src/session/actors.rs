@@ -32,6 +32,8 @@ use super::refs::{Entry, Knowledge};
 use super::tasks::Task;
 use super::{Call, Effect, SessionMachine, SubmitError};
 
+const BEING_KILLED: &str = "it is being killed";
+
 #[derive(Debug)]
 pub(super) struct Actor {
     pub status: Status,
@@ -52,6 +54,8 @@ pub(super) struct Actor {
     pub depth_max: usize,
     /// Why it can never start, if its line in `warned` said so.
     pub warned_for: Option<String>,
+    /// This process has told the daemon to kill it, for good.
+    pub killed: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -247,14 +251,16 @@ impl SessionMachine {
         Ok(task)
     }
 
-    /// This process has told the daemon to kill it: later calls wait for its word (dead), none slips in.
-    pub fn actor_killed(&mut self, actor: ActorId) {
+    /// Kills it for good: later calls wait for the daemon's word that it is dead, and none slips in (SES-8).
+    pub fn kill_actor(&mut self, actor: ActorId, effects: &mut Vec<Effect>) {
         if let Some(state) = self.actors.get_mut(&actor)
             && !matches!(state.status, Status::Dead { .. })
         {
-            let reason = "it is being killed".to_string();
+            state.killed = true;
+            let reason = BEING_KILLED.to_string();
             state.status = Status::Pending { reason, infeasible: false };
         }
+        effects.push(Effect::Node(ToNode::ActorKill { actor, no_restart: true }));
     }
 
     fn actor_mut(&mut self, actor: ActorId, effects: &mut Vec<Effect>) -> &mut Actor {
@@ -273,6 +279,7 @@ impl SessionMachine {
                 abandoned: false,
                 depth_max: ACTOR_DEPTH_MAX,
                 warned_for: None,
+                killed: false,
             }
         })
     }
@@ -492,6 +499,18 @@ impl SessionMachine {
         if matches!(state.status, Status::Dead { .. }) {
             return;
         }
+        let told = match told {
+            ActorState::Dead { .. } => told,
+            _ if !state.killed => told,
+            lives => {
+                // Said before the kill was heard, or by another node that has taken its home's place and did not hear of it.
+                if let ActorState::Alive { .. } = lives {
+                    let (actor, no_restart) = (actor, true);
+                    effects.push(Effect::Node(ToNode::ActorKill { actor, no_restart }));
+                }
+                ActorState::Pending { reason: BEING_KILLED.to_string(), infeasible: false }
+            }
+        };
         let limbo = std::mem::take(&mut state.limbo);
         let restarted_before = match &state.status {
             Status::Restarting { incarnation, failed, .. } => Some((*incarnation, *failed)),

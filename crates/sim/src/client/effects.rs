@@ -48,6 +48,9 @@ impl Cluster {
                         let event = Event::Revoked { worker, seqs, kept };
                         let now = self.now;
                         self.client(id).session.handle(now, event, &mut effects);
+                        if self.client(id).outbound.contains_key(&worker) {
+                            self.refill(id, worker); // what waited for room has it now
+                        }
                     }
                     Effect::Node(message) => self.say(id, message),
                     Effect::FreeStored { object, location } => {

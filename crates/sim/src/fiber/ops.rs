@@ -103,7 +103,12 @@ impl Cluster {
             Op::Kill { pick, no_restart } => {
                 if let Some(actor) = fiber.handle(*pick) {
                     self.books.facts.kills(actor, *no_restart);
-                    self.say(id, ToNode::ActorKill { actor, no_restart: *no_restart });
+                    if *no_restart {
+                        self.books.facts.killers.insert((id, actor));
+                        self.session(id, |session, _, effects| session.kill_actor(actor, effects));
+                    } else {
+                        self.say(id, ToNode::ActorKill { actor, no_restart: false });
+                    }
                 }
             }
             Op::Take(pick) => return self.take_item(id, fiber, *pick),
@@ -277,6 +282,10 @@ impl Cluster {
         if let Ok(task) = task {
             self.note(|| format!("{id} calls {actor} by {task}, {text}"));
             self.books.facts.submits(task, fact);
+            if self.books.facts.killers.contains(&(id, actor)) {
+                self.books.facts.after_kill.insert(task);
+                self.count("calls of an actor that the caller has killed");
+            }
             self.calls(task, actor, parent);
             let streams = submission.options.flags & CALL_STREAMING != 0;
             self.submitted(fiber, task, submission.options.returns, streams);

@@ -1,4 +1,4 @@
-//! No attempt of a task starts twice, and no attempt is used up by a worker that never started it.
+//! No attempt of a task starts twice, none at an actor that its caller had killed before, and no attempt is used up by a worker that never started it.
 
 use hoplo_base::{ProcessId, TaskId};
 
@@ -12,6 +12,11 @@ impl Cluster {
         caller: ProcessId,
         worker: ProcessId,
     ) {
+        assert!(
+            !self.books.facts.after_kill.contains(&task),
+            "{task} begins in {worker}, but its caller had killed that actor before (SES-8)\n{}",
+            self.story.about(&[task.to_string()])
+        );
         let adopted = caller != task.owner;
         let owner_dead = self.books.facts.died.contains(&task.owner);
         let starts = self.books.facts.starts.get(&task).cloned().unwrap_or_default();

@@ -26,6 +26,10 @@ pub struct Facts {
     /// Ended so by the program itself, or for what it was denied.
     failed_by_itself: BTreeSet<(TaskId, FailureKind)>,
     actors: BTreeMap<ActorId, Actor>,
+    /// Who killed which actor for good.
+    pub killers: BTreeSet<(ProcessId, ActorId)>,
+    /// Calls that their caller made after it had killed the actor.
+    pub after_kill: BTreeSet<TaskId>,
     /// The job with which each ends.
     groups: BTreeMap<GroupId, Option<JobId>>,
     groups_removed: BTreeSet<GroupId>,

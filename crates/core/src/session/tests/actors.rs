@@ -55,6 +55,22 @@ fn borrower() -> Owner {
     owner
 }
 
+/// What is said of a killed actor may be older than the kill, or come from a node that took its home's place.
+#[test]
+fn no_call_slips_into_an_actor_that_this_process_has_killed() {
+    let mut owner = borrower();
+    let kills = Effect::Node(ToNode::ActorKill { actor: A, no_restart: true });
+    owner.method(A, method(-1));
+    owner.restarting(A);
+    let ((), effects) = owner.act(|session, _, effects| session.kill_actor(A, effects));
+    assert_eq!(effects, [kills.clone()]);
+    let (late, _) = owner.method(A, method(-1));
+    assert_eq!(owner.restarting(A), []);
+    assert_eq!(owner.alive(A, 1), [kills], "it is killed there, too, and gets no call");
+    owner.state(A, dead());
+    assert_eq!(owner.kind_of(late.object(0)), FailureKind::ActorDied);
+}
+
 #[test]
 fn calls_wait_for_the_actor_and_go_in_order() {
     let mut owner = borrower();
