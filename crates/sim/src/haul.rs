@@ -139,7 +139,7 @@ impl Cluster {
                     }
                 }
                 Order::StopReceive { ticket } => {
-                    self.stops_receiving(ticket, "it was told to stop")
+                    self.stops_receiving(ticket, "it was told to stop", false)
                 }
                 Order::Look { ticket } => {
                     if let Some(written) = hauler.receiving.get(&ticket).map(|it| it.written) {
@@ -201,7 +201,7 @@ impl Cluster {
             self.unpins_all(&operands[..pinned]);
             self.count("operands that moved before they were folded");
             let why = "an operand moved".to_string();
-            self.hauled(Done::Stopped { ticket, written: 0, why });
+            self.hauled(Done::Stopped { ticket, written: 0, why, lost: false });
         }
         pinned == operands.len()
     }
@@ -233,12 +233,12 @@ impl Cluster {
         }
     }
 
-    fn stops_receiving(&mut self, ticket: u64, why: &str) {
+    fn stops_receiving(&mut self, ticket: u64, why: &str, lost: bool) {
         if let Some(receiving) = self.here.carrier.hauler.receiving.remove(&ticket) {
             self.count("pulls that stopped");
             let (written, why) = (receiving.written, why.to_string());
             self.unpins_all(&receiving.operands);
-            self.hauled(Done::Stopped { ticket, written, why });
+            self.hauled(Done::Stopped { ticket, written, why, lost });
         }
     }
 
@@ -287,7 +287,7 @@ impl Cluster {
             return;
         }
         if offset != receiving.written {
-            return self.stops_receiving(ticket, "a piece is missing");
+            return self.stops_receiving(ticket, "a piece is missing", false);
         }
         receiving.written += len;
         let (place, operands) = (receiving.place, receiving.operands.clone());
@@ -328,7 +328,7 @@ impl Cluster {
         let receiving = &self.here.carrier.hauler.receiving;
         let from_it = receiving.iter().filter(|(_, receiving)| receiving.from == node);
         for ticket in from_it.map(|(ticket, _)| *ticket).collect::<Vec<_>>() {
-            self.stops_receiving(ticket, &why);
+            self.stops_receiving(ticket, &why, true);
         }
         for sending in self.here.carrier.hauler.sending.remove(&node).into_iter().flatten() {
             let (ticket, why) = (sending.ticket, why.clone());

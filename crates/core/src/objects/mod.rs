@@ -340,7 +340,9 @@ impl ObjectDirectory {
             }
             Event::Forgotten { object, word } => self.on_forgotten(object, word),
             Event::Lost { object, why } => self.on_lost(object, why, effects),
-            Event::PullFailed { object, why } => self.on_pull_failed(object, &why, effects),
+            Event::PullFailed { object, why, lost } => {
+                self.on_pull_failed(object, &why, lost, effects);
+            }
             Event::PullDenied { object, failure } => self.on_pull_denied(object, &failure, effects),
             Event::Other { node, stays, heir } => self.on_other(node, stays, heir, effects),
             Event::CopyAsked { object, copies } => self.on_copy_asked(object, copies, effects),

@@ -4,11 +4,13 @@
 //!   first use                    somebody waits            the home told it
 //!  (nothing) ---> Foreign --------------------> asked -----------------------> Inline | Failed
 //!      |            ^                             |  it is stored
-//!      |            | all copies failed once      v             somebody waits
+//!      |            | all copies failed once*     v             somebody waits
 //!      |            +------------------------ Elsewhere --------------------------> pulling
 //!      |                                                                              | the haul sealed it
 //!      +---a worker of this node sealed it---> Stored, Mapped ... <-------------------+
 //! ```
+//! \* A second time who waits hears of it: `ObjectLost`. A copy whose node died meanwhile does not count: the home hears of that death, and names
+//! another copy, or has it made again. So such failures are no more than there are deaths.
 //! - **Claimed**: this node uses it, as the home's directory is to know. The first use says `Foreign`; a sweep that finds none
 //!   left says `Unforeign`.
 //! - **Kept**: its home knows that the bytes are here, and may send others here. So they stay until it says `Forgotten`, used here
@@ -199,6 +201,7 @@ impl ObjectDirectory {
         &mut self,
         object: ObjectId,
         why: &str,
+        lost: bool,
         effects: &mut Vec<Effect>,
     ) {
         let at_home = self.is_at_home(object);
@@ -208,7 +211,12 @@ impl ObjectDirectory {
         let has_copies = record.copies().next().is_some();
         let State::Elsewhere { pulling, again, .. } = &mut record.state else { return };
         *pulling = false;
-        let first = !std::mem::replace(again, true);
+        // What went with a node is no try in vain: the home tells of another copy, or has it made again.
+        let goes_on = lost || !*again;
+        if !lost {
+            *again = goes_on;
+        }
+        let again = *again;
         if at_home && !has_copies {
             let why = format!("no copy of it is left: {why}");
             return self.lose(object, Loss { node: None, why }, effects);
@@ -216,20 +224,20 @@ impl ObjectDirectory {
         if !at_home {
             // It may have other copies by now.
             record.abroad = None;
-            record.state = State::Foreign { asked: false, again: first };
+            record.state = State::Foreign { asked: false, again };
         }
-        if first && (!record.waiting.is_empty() || record.is_to_come()) {
+        if goes_on && (!record.waiting.is_empty() || record.is_to_come()) {
             // Its home hears that it was in vain by being asked again.
             return self.fetch_if_wanted(object, effects);
         }
-        if first {
+        if goes_on {
             self.leave_draining(object, effects);
         }
         let record = self.records.get_mut(&object).expect("it was just there");
-        if let State::Elsewhere { pulling, again, .. } = &mut record.state {
-            if *pulling {
-                return;
-            }
+        if record.state.is_pulling() {
+            return;
+        }
+        if let State::Elsewhere { again, .. } | State::Foreign { again, .. } = &mut record.state {
             *again = false;
         }
         record.to_keep = 0;

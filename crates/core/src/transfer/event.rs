@@ -142,6 +142,7 @@ pub enum Effect {
     PullFailed {
         object: ObjectId,
         why: String,
+        lost: bool,
     },
     PullDenied {
         object: ObjectId,
@@ -236,6 +237,8 @@ pub enum Done {
         ticket: u64,
         written: u64,
         why: String,
+        /// The link with its source was lost.
+        lost: bool,
     },
     /// As `Stopped`: what comes and the operands cannot be folded, from whatever node it comes.
     Unfit {

@@ -167,8 +167,8 @@ impl Transfer {
     fn on_done(&mut self, done: Done, effects: &mut Vec<Effect>) {
         match done {
             Done::Received { ticket, generation } => self.on_received(ticket, generation, effects),
-            Done::Stopped { ticket, written, why } => {
-                self.on_stopped(ticket, written, why, effects);
+            Done::Stopped { ticket, written, why, lost } => {
+                self.on_stopped(ticket, written, (why, lost), effects);
             }
             Done::Unfit { ticket, why } => self.on_unfit(ticket, why, effects),
             Done::Sent { to, ticket } => self.on_sent(to, ticket),

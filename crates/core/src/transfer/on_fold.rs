@@ -124,6 +124,7 @@ impl Transfer {
             stage: Stage::Queued,
             watch: Watch::default(),
             why: "its source is not there".to_string(),
+            lost: false,
             fold: Some(Box::new(folding)),
         };
         self.begin(made, pull, effects);
@@ -148,7 +149,7 @@ impl Transfer {
         pull.fold.as_mut().expect("only what is folded is unfit").unfit = true;
         // It may have been told to stop for another reason.
         pull.why.clone_from(&why);
-        self.on_stopped(ticket, 0, why, effects);
+        self.on_stopped(ticket, 0, (why, false), effects);
     }
 
     /// All of it is written and sealed.
@@ -200,7 +201,7 @@ impl Transfer {
             }
             Stage::Receiving { from: source, ticket, .. } => {
                 effects.extend(self.enough(source, ticket));
-                self.stop(made, "it is over".to_string(), effects);
+                self.stop(made, ("it is over".to_string(), false), effects);
             }
             // They end by themselves, without a source.
             Stage::AskingRoom { .. } | Stage::Stopping { .. } | Stage::Clearing { .. } => {}

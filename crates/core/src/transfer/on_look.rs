@@ -41,7 +41,7 @@ impl Transfer {
         if std::mem::replace(&mut pull.watch.told, true) {
             let why = format!("node {} sends nothing, or too slowly", from.hex());
             effects.push(Effect::Enough { to: from, ticket });
-            return self.stop(object, why, effects);
+            return self.stop(object, (why, false), effects);
         }
         effects.push(Effect::Slow { to: from, ticket });
     }

@@ -30,7 +30,8 @@ impl Transfer {
         let sources = sources.into_iter().filter(|node| *node != self.me).collect();
         let why = "no node is known to have it".to_string();
         let (stage, watch) = (Stage::Queued, Watch::default());
-        self.begin(object, Pull { bytes, turn, sources, stage, watch, why, fold: None }, effects);
+        let (lost, fold) = (false, None);
+        self.begin(object, Pull { bytes, turn, sources, stage, watch, why, lost, fold }, effects);
     }
 
     pub(super) fn begin(&mut self, object: ObjectId, pull: Pull, effects: &mut Vec<Effect>) {
@@ -177,7 +178,7 @@ impl Transfer {
             Some(fold) => {
                 self.no_fold(fold.asker, object, (pull.why, !fold.unfit), effects);
             }
-            None => effects.push(Effect::PullFailed { object, why: pull.why }),
+            None => effects.push(Effect::PullFailed { object, why: pull.why, lost: pull.lost }),
         }
     }
 
@@ -214,14 +215,14 @@ impl Transfer {
         &mut self,
         ticket: u64,
         written: u64,
-        why: String,
+        (why, lost): (String, bool),
         effects: &mut Vec<Effect>,
     ) {
         let object = self.tickets.remove(&ticket).expect("only what was begun is stopped");
         let pull = self.pull_mut(object);
         let room = match pull.stage {
             Stage::Receiving { room, from, .. } => {
-                pull.why = why;
+                (pull.why, pull.lost) = (why, lost);
                 effects.extend(self.enough(from, ticket));
                 room
             }
@@ -245,7 +246,7 @@ impl Transfer {
         if matches!(self.pulls[&object].stage, Stage::Receiving { from: source, .. } if source == from)
         {
             let why = format!("node {}: {why}", from.hex());
-            self.stop(object, why, effects);
+            self.stop(object, (why, false), effects);
         }
     }
 
@@ -258,7 +259,7 @@ impl Transfer {
             }
         }
         for object in stops {
-            self.stop(object, format!("node {} died", dead.hex()), effects);
+            self.stop(object, (format!("node {} died", dead.hex()), true), effects);
         }
     }
 
@@ -268,12 +269,17 @@ impl Transfer {
     }
 
     /// Its attempt is over as soon as the shell has stopped.
-    pub(super) fn stop(&mut self, object: ObjectId, why: String, effects: &mut Vec<Effect>) {
+    pub(super) fn stop(
+        &mut self,
+        object: ObjectId,
+        (why, lost): (String, bool),
+        effects: &mut Vec<Effect>,
+    ) {
         let pull = self.pull_mut(object);
         let Stage::Receiving { room, ticket, .. } = pull.stage else {
             panic!("{object} is {:?}", pull.stage);
         };
-        pull.why = why;
+        (pull.why, pull.lost) = (why, lost);
         pull.stage = Stage::Stopping { room, ticket };
         effects.push(Effect::Order(Order::StopReceive { ticket }));
     }

@@ -18,6 +18,8 @@ pub(super) struct Pull {
     pub(super) watch: Watch,
     /// Why the last attempt failed.
     pub(super) why: String,
+    /// The source of the last attempt died, or the link with it was lost.
+    pub(super) lost: bool,
     /// It is no copy of an object.
     pub(super) fold: Option<Box<Folding>>,
 }

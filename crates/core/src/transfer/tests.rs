@@ -65,7 +65,7 @@ fn attempt(ticket: u64, from: NodeNumber, place: Place, written: u64) -> [Effect
 }
 
 fn stopped(ticket: u64, written: u64) -> Event {
-    Event::Done(Done::Stopped { ticket, written, why: "it is bad".to_string() })
+    Event::Done(Done::Stopped { ticket, written, why: "it is bad".to_string(), lost: false })
 }
 
 fn no_bytes(from: NodeNumber, ticket: u64) -> Event {

@@ -153,7 +153,7 @@ impl Hauler {
                     self.receive(ticket, None, place, 0, Some(fold));
                 }
                 Order::StopReceive { ticket } => {
-                    self.stop_receiving(ticket, "it was told to stop");
+                    self.stop_receiving(ticket, "it was told to stop", false);
                 }
                 Order::Look { ticket } => {
                     if let Some(receiving) = self.receiving.get(&ticket) {
@@ -217,7 +217,9 @@ impl Hauler {
                 self.receiving.insert(ticket, receiving);
                 return;
             }
-            (Err(why), _) | (_, Err((true, why))) => Done::Stopped { ticket, written, why },
+            (Err(why), _) | (_, Err((true, why))) => {
+                Done::Stopped { ticket, written, why, lost: false }
+            }
             (_, Err((false, why))) => Done::Unfit { ticket, why },
         };
         self.say(done);
@@ -240,12 +242,12 @@ impl Hauler {
         Folding::new(op, operands, source, len).map_err(|why| (false, why))
     }
 
-    fn stop_receiving(&mut self, ticket: u64, why: &str) {
+    fn stop_receiving(&mut self, ticket: u64, why: &str, lost: bool) {
         // Else it has come to its end already, which was told.
         if let Some(receiving) = self.receiving.remove(&ticket) {
             let (written, why) = (receiving.written, why.to_string());
             drop(receiving);
-            self.say(Done::Stopped { ticket, written, why });
+            self.say(Done::Stopped { ticket, written, why, lost });
         }
     }
 
@@ -264,7 +266,7 @@ impl Hauler {
                 "node {} sent {len} bytes from byte {offset} on, and those from byte {came} on were expected, {left} at most",
                 from.hex()
             );
-            return self.stop_receiving(ticket, &why);
+            return self.stop_receiving(ticket, &why, false);
         }
         receiving.came += len;
         if let Err(why) = receiving.finish() {
@@ -518,7 +520,7 @@ impl Bulk for Hauler {
         let why = format!("the link with node {} was lost", node.hex());
         let from_it = self.receiving.iter().filter(|(_, receiving)| receiving.from == Some(node));
         for ticket in from_it.map(|(ticket, _)| *ticket).collect::<Vec<_>>() {
-            self.stop_receiving(ticket, &why);
+            self.stop_receiving(ticket, &why, true);
         }
         for sending in self.sending.remove(&node).into_iter().flatten() {
             let ticket = sending.ticket;

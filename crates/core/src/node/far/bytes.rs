@@ -42,8 +42,8 @@ impl Node {
             From::WantForHome { object } => {
                 self.pass_to_objects(objects::Event::AskedByHome { object });
             }
-            From::PullFailed { object, why } => {
-                self.pass_to_objects(objects::Event::PullFailed { object, why });
+            From::PullFailed { object, why, lost } => {
+                self.pass_to_objects(objects::Event::PullFailed { object, why, lost });
             }
             From::PullDenied { object, failure } => {
                 self.pass_to_objects(objects::Event::PullDenied { object, failure });

@@ -276,7 +276,7 @@ fn who_cannot_fetch_it_tries_once_more_and_refuses() {
     let (mut bench, object) = (Bench::new(), foreign(1));
     bench.feed(keep(object));
     bench.feed(told(object, stored(100, &[THERE]), &[]));
-    let failed = || Event::PullFailed { object, why: "no answer".to_string() };
+    let failed = || Event::PullFailed { object, why: "no answer".to_string(), lost: false };
     assert_eq!(bench.feed(failed()), [Effect::AskHome { object }]);
     bench.feed(told(object, stored(100, &[THERE]), &[]));
     assert_eq!(bench.feed(failed()), [Effect::TellNotCopied { object }]);

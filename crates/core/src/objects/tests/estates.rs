@@ -132,7 +132,10 @@ fn a_pull_that_was_under_way_at_the_death_may_fail_and_a_copy_turn_up() {
         [pull_in(1, object, 100, &[THERE])]
     );
     bench.feed(falls_to(HERE));
-    assert_eq!(bench.feed(Event::PullFailed { object, why: "it is dead".to_string() }), []);
+    assert_eq!(
+        bench.feed(Event::PullFailed { object, why: "it is dead".to_string(), lost: false }),
+        []
+    );
     assert_eq!(bench.state(object), Some("unknown"));
     let effects = bench.feed(knows(YONDER, object, copy(1)));
     assert_eq!(effects, [pull_in(1, object, 100, &[YONDER])]);
@@ -202,7 +205,7 @@ fn a_copy_that_arrives_after_the_death_is_announced_then() {
     bench.waits_for_foreign(object);
     bench.feed(told(object, stored(100, &[YONDER]), &[]));
     assert_eq!(bench.feed(falls_to(YONDER)), [], "it is under way");
-    let failed = bench.feed(Event::PullFailed { object, why: "broken".to_string() });
+    let failed = bench.feed(Event::PullFailed { object, why: "broken".to_string(), lost: false });
     assert_eq!(failed, [Effect::AskHome { object }], "of the heir");
 }
 

@@ -356,7 +356,7 @@ fn a_node_that_asked_and_then_made_it_was_sent_to_fetch_it() {
 #[test]
 fn when_all_copies_fail_the_home_is_asked_again_once_and_then_who_waits_is_told() {
     let (mut bench, object) = (Bench::new(), foreign(1));
-    let failed = || Event::PullFailed { object, why: "not there".to_string() };
+    let failed = || Event::PullFailed { object, why: "not there".to_string(), lost: false };
     bench.want(B, object);
     bench.feed(told(object, stored(100, &[YONDER]), &[]));
     assert_eq!(bench.feed(failed()), [Effect::AskHome { object }]);
@@ -367,6 +367,21 @@ fn when_all_copies_fail_the_home_is_asked_again_once_and_then_who_waits_is_told(
     assert_refused(&effects[1..], B, FailureKind::ObjectLost);
     // It is not its value: who asks again is answered anew.
     assert_eq!(bench.want(B, object), [Effect::AskHome { object }]);
+}
+
+/// Its home hears of such deaths, too: it names another copy, or has it made again.
+#[test]
+fn a_copy_that_went_with_its_node_is_no_try_in_vain() {
+    let (mut bench, object) = (Bench::new(), foreign(1));
+    let failed = |lost| Event::PullFailed { object, why: "the link was lost".to_string(), lost };
+    bench.want(B, object);
+    bench.feed(told(object, stored(100, &[YONDER]), &[]));
+    for lost in [true, false, true, true] {
+        assert_eq!(bench.feed(failed(lost)), [Effect::AskHome { object }]);
+        let again = bench.feed(told(object, stored(100, &[THERE]), &[]));
+        assert_eq!(again, [pull(object, 100, &[THERE])]);
+    }
+    assert_refused(&bench.feed(failed(false))[1..], B, FailureKind::ObjectLost);
 }
 
 #[test]
@@ -615,7 +630,7 @@ fn a_home_that_asks_for_what_is_not_here_hears_so_at_once() {
     let object = foreign(1);
     bench.want(B, object);
     bench.feed(told(object, stored(100, &[YONDER]), &[]));
-    let failed = Event::PullFailed { object, why: "it died".to_string() };
+    let failed = Event::PullFailed { object, why: "it died".to_string(), lost: false };
     assert_eq!(bench.feed(failed), [Effect::AskHome { object }]);
     let effects = bench.feed(Event::AskedByHome { object });
     assert_refused(&effects, haul, FailureKind::ObjectLost);
@@ -702,7 +717,7 @@ fn a_last_copy_that_could_not_be_fetched_from_a_node_that_drains_is_asked_for_on
     bench.feed(far_sealed(THERE, object, &[]));
     let drains = bench.feed(Event::NodeDrains { node: THERE });
     assert_eq!(drains, [pull(object, 100, &[THERE])]);
-    let failed = || Event::PullFailed { object, why: "no answer".to_string() };
+    let failed = || Event::PullFailed { object, why: "no answer".to_string(), lost: false };
     assert_eq!(bench.feed(failed()), [pull_in(2, object, 100, &[THERE])]);
     assert_eq!(bench.feed(failed()), []);
 }
@@ -743,7 +758,8 @@ fn a_pull_from_a_node_that_died_may_have_come_to_its_end() {
             let told = tell(YONDER, object, stored_in(2, 100, &[HERE]), &[]);
             assert_eq!(effects, [ready(B, object, Value::Stored(location), &[]), told]);
         } else {
-            let effects = bench.feed(Event::PullFailed { object, why: "dead".to_string() });
+            let effects =
+                bench.feed(Event::PullFailed { object, why: "dead".to_string(), lost: false });
             assert_remade(&effects, &[object], "no copy of it is left: dead");
         }
     }
@@ -752,7 +768,7 @@ fn a_pull_from_a_node_that_died_may_have_come_to_its_end() {
 #[test]
 fn at_home_a_pull_is_tried_twice_before_who_waits_is_refused() {
     let (mut bench, object) = (Bench::new(), home(1));
-    let failed = || Event::PullFailed { object, why: "not there".to_string() };
+    let failed = || Event::PullFailed { object, why: "not there".to_string(), lost: false };
     bench.want(B, object);
     assert_eq!(bench.feed(far_sealed(THERE, object, &[])), [pull(object, 100, &[THERE])]);
     assert_eq!(bench.feed(failed()), [pull_in(2, object, 100, &[THERE])]);

@@ -18,10 +18,10 @@ fn made_there() -> (Bench, ObjectId) {
 fn with_the_only_copy_an_object_is_lost_and_its_owner_makes_it_again() {
     let (mut bench, object) = made_there();
     assert_eq!(bench.want(B, object), [pull(object, 100, &[THERE])]);
-    bench.feed(Event::PullFailed { object, why: "slow".to_string() });
+    bench.feed(Event::PullFailed { object, why: "slow".to_string(), lost: false });
     bench.feed(Event::FarWanted { node: YONDER, object });
     bench.feed(gone(THERE));
-    let effects = bench.feed(Event::PullFailed { object, why: "dead".to_string() });
+    let effects = bench.feed(Event::PullFailed { object, why: "dead".to_string(), lost: false });
     assert_remade(&effects, &[object], "no copy of it is left");
     let effects = bench.feed(far_sealed(YONDER, object, &[]));
     assert!(matches!(&effects[..], [Effect::Pull { .. }]), "who waits gets it: {effects:?}");
@@ -140,7 +140,7 @@ fn a_process_that_makes_again_what_its_node_tried_to_fetch_has_it_for_all() {
     let told = Effect::TellHome { object, bytes: 100, contains, maker: A, holder: A, word: 1 };
     assert_eq!(effects, [told, ready(B, object, Value::Stored(location), &[])]);
     // The pull ends in vain, and takes nothing away from what is here.
-    assert_eq!(bench.feed(Event::PullFailed { object, why: "dead".to_string() }), []);
+    assert_eq!(bench.feed(Event::PullFailed { object, why: "dead".to_string(), lost: false }), []);
 }
 
 #[test]
@@ -167,7 +167,8 @@ fn who_waits_at_another_node_while_it_is_lost_twice_goes_on_waiting() {
         let value = FarValue::Stored { bytes: 100, turn, sources: vec![dead] };
         assert!(!bench.feed(told(object, value, &[])).is_empty(), "it is fetched");
         bench.feed(gone(dead));
-        let effects = bench.feed(Event::PullFailed { object, why: "dead".to_string() });
+        let effects =
+            bench.feed(Event::PullFailed { object, why: "dead".to_string(), lost: false });
         let asked = effects.contains(&Effect::AskHome { object });
         assert!(asked, "{effects:?}");
     }
@@ -180,7 +181,7 @@ fn who_waits_for_bytes_that_are_made_again_hears_it_whether_it_waited_before_or_
     bench.feed(Event::FarWanted { node: R1, object });
     let effects = bench.feed(gone(THERE));
     assert!(!effects.contains(&delayed(B, object)), "its bytes may still come: {effects:?}");
-    let effects = bench.feed(Event::PullFailed { object, why: "dead".to_string() });
+    let effects = bench.feed(Event::PullFailed { object, why: "dead".to_string(), lost: false });
     assert!(effects.contains(&delayed(B, object)), "{effects:?}");
     let effects = bench.feed(Event::FarWanted { node: YONDER, object });
     assert_eq!(effects, [Effect::TellDelayed { node: YONDER, object }]);

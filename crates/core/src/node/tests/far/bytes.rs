@@ -149,7 +149,7 @@ fn when_the_node_with_the_only_copy_dies_its_owner_is_to_make_it_again() {
     let Some(Order::Receive { ticket, .. }) = nodes.order(0) else { panic!("it is being fetched") };
     nodes.dies(1);
     assert_eq!(nodes.order(0), Some(Order::StopReceive { ticket }));
-    nodes.hauled(0, Done::Stopped { ticket, written: 64, why: "stopped".to_string() });
+    nodes.hauled(0, Done::Stopped { ticket, written: 64, why: "stopped".to_string(), lost: false });
     assert_eq!(nodes.ready(0, driver), None, "it waits");
     let remade = nodes.shells[0].told(driver, |message| match message {
         ToClient::Remake { objects, why, .. } => Some((objects.clone(), why.clone())),
@@ -179,7 +179,7 @@ fn a_third_node_reads_from_whom_has_it() {
     let why = "it cannot be read".to_string();
     nodes.hauled(first, Done::SendFailed { to, ticket, moved: false, why });
     assert_eq!(nodes.order(2), Some(Order::StopReceive { ticket }));
-    nodes.hauled(2, Done::Stopped { ticket, written: 0, why: String::new() });
+    nodes.hauled(2, Done::Stopped { ticket, written: 0, why: String::new(), lost: false });
     nodes.moves(1 - first, 2);
     assert!(matches!(nodes.ready(2, reader), Some(Value::Stored(_))));
     // All let go: nobody keeps a copy.
@@ -293,7 +293,10 @@ fn a_reduce_whose_node_dies_is_answered_and_its_room_comes_back() {
     let no = answer.expect_err("its node is dead");
     assert!(no.why.contains("died") && no.again, "{no:?}");
     let granted = nodes.shells[0].node.objects.totals().granted_bytes;
-    nodes.hauled(0, Done::Stopped { ticket, written: 10, why: "it was told to stop".to_string() });
+    nodes.hauled(
+        0,
+        Done::Stopped { ticket, written: 10, why: "it was told to stop".to_string(), lost: false },
+    );
     assert!(nodes.shells[0].node.objects.totals().granted_bytes < granted);
     assert_eq!(nodes.reduced(driver), None, "COLL-4");
 }

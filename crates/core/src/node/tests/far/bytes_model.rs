@@ -359,8 +359,9 @@ impl World {
             self.receives.insert((at, ticket), (from, place, stops));
             self.hears(from, Event::Hauled { done });
         } else {
+            let lost = !self.lives(from);
             let written = self.random(BYTES as usize) as u64;
-            self.hears(at, Event::Hauled { done: Done::Stopped { ticket, written, why } });
+            self.hears(at, Event::Hauled { done: Done::Stopped { ticket, written, why, lost } });
         }
         true
     }
