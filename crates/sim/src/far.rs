@@ -65,7 +65,9 @@ impl Cluster {
                 self.note(|| format!("daemon hears node {from} ({cover}): {message:?}"));
                 if let Peer::Sealed { object, holder, .. } = &*message {
                     self.books.losses.made_at(*object, from);
-                    if self.clients.get(holder).is_some_and(|holder| holder.alive) {
+                    let lives = self.clients.get(holder).is_some_and(|holder| holder.alive);
+                    // Its maker may have been killed in between: then another attempt makes it.
+                    if lives && self.books.replied.contains(&object.task) {
                         self.books.stored(*object);
                     }
                 }

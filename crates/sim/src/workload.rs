@@ -300,6 +300,7 @@ fn submission(rng: &mut Rng, depth: u8, plan: &Plan) -> Submission {
         stream_ahead: if stream && !holds && rng.one_in(2) { 1 + rng.below(3) as u32 } else { 0 },
         max_pending_calls: 0,
         remembered: true,
+        near_first: false,
     };
     Submission {
         program: rng.next(),
@@ -335,6 +336,7 @@ fn method(rng: &mut Rng, role: Role, plan: &Plan) -> Submission {
         stream_ahead: 0,
         max_pending_calls: if rng.one_in(6) { 2 } else { 0 },
         remembered: true,
+        near_first: false,
     };
     Submission {
         program: rng.next(),

@@ -224,6 +224,7 @@ impl Cluster {
         encode_returned(returned, &mut bytes);
         channel.replies.push_back(bytes);
         let (kind, task) = (header.kind, call.task);
+        self.books.replied.insert(task);
         // Of a far worker the home hears it over the link: until then nobody there can know of the value.
         if !self.is_far(call.caller)
             && self.clients[&call.caller].alive

@@ -43,16 +43,18 @@ pub struct Books {
     pub adoptions: u64,
     /// What the dead knew when they died.
     lost_with: BTreeSet<ObjectId>,
-    /// Results in the store whose caller lived when their reply was written, or, of a far worker, when their home heard of them:
+    /// Results in the store whose caller lived when their reply was written and, of a far worker, when their home heard of them:
     /// they are never lost, or made again, because somebody goes.
     stored: BTreeSet<ObjectId>,
+    /// Tasks of which a worker has replied, with some of their results or all.
+    pub replied: BTreeSet<TaskId>,
     /// Calls that were taken back, and from whom.
     revoked: BTreeMap<(ProcessId, u64), ProcessId>,
     order: Order,
 }
 
 impl Books {
-    /// A worker told the daemon of this result, and has replied; or its home heard of it.
+    /// A worker told the daemon of this result, and has replied; of a far worker its home heard of it, too.
     pub fn stored(&mut self, object: ObjectId) {
         self.stored.insert(object);
     }
