@@ -339,6 +339,9 @@ class Program:
             ref = actor.handle.give.remote(by)
             self.add(ref, partial(actor.given_by, by), actor.size, "given by an actor")
         elif way == 1 and actor.name is not None and all(map(self.is_sure, actor.given)):
+            # The task is another caller: what this one calls may come to the actor behind its call,
+            # which waits for these.
+            hoplo.wait(refs, num_returns=len(refs), timeout=PATIENCE_S, fetch_local=False)
             # Its name goes with its last handle: the task needs it until then.
             ref = task(calls.ask_by_name).remote(actor.name, refs)
             self.check(Node(ref, recipe, 100, 1, "answer of an actor, by name"))
