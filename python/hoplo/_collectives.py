@@ -150,7 +150,8 @@ def all_to_all(refs: Sequence[Ref]) -> list[Ref]:
     """Refs of lists: the i-th one is of the i-th items of all members, in the order of `refs`.
 
     Each member is a list or tuple with an item for each of `refs`, so it is as if `n` processes
-    sent each other one item each. Each reader fetches only what it gets.
+    sent each other one item each: the i-th list is made on the node where the i-th member lies, if
+    that is known and there is room, and each node fetches only what it gets.
 
     `get` raises ValueError if a member has more or fewer items, TypeError if one is no list or
     tuple, and what a member raised.
@@ -165,11 +166,12 @@ def all_to_all(refs: Sequence[Ref]) -> list[Ref]:
         raise ValueError(
             f"all_to_all takes {_options.NUM_RETURNS_MAX} refs at most, and was given {n}"
         )
-    deal = _task("hoplo.all_to_all", _deal, n, None)
+    deal = _task("hoplo.all_to_all", _deal, n, None).options(_near_first=True)
     dealt = [deal.remote(ref, n) for ref in given]
     parts = [[one] for one in dealt] if n == 1 else dealt
-    collect = _task("hoplo.all_to_all", _gather, 1, None)
-    return [_one(collect.remote(*column)) for column in zip(*parts, strict=True)]
+    collect = _task("hoplo.all_to_all", _collect, 1, None).options(_near_first=True)
+    columns = zip(given, zip(*parts, strict=True), strict=True)
+    return [_one(collect.remote([ref], *column)) for ref, column in columns]
 
 
 # ------------------------------------------------------------------------------- arguments
@@ -280,6 +282,10 @@ def _stored(refs: list[Ref], n: int) -> list[int] | None:
 
 def _gather(*values: Any) -> list[Any]:
     return list(values)
+
+
+def _collect(_lies_near: list[Ref], *parts: Any) -> list[Any]:
+    return list(parts)
 
 
 def _scatter(value: Any, n: int) -> Any:

@@ -87,6 +87,9 @@ class TaskOptions(NamedTuple):
     backpressure: int
     """Values of a generator that may wait unread before it is paused; -1: any number."""
     enable_task_events: bool
+    near_first: bool
+    """Of our own tasks: it belongs where the first ref inside its arguments lies, or its first
+    argument."""
     group: _placement.Group
     """In which placement group."""
     given: Mapping[str, Any]
@@ -170,6 +173,7 @@ def task_options(given: Mapping[str, Any], *, is_generator: bool = False) -> Tas
         accelerator_type=value["accelerator_type"],
         backpressure=_or(value["_generator_backpressure_num_objects"], -1),
         enable_task_events=_or(value["enable_task_events"], True),
+        near_first=_or(value["_near_first"], False),
         group=_placement.group(given, resources),
         given=dict(given),
     )
@@ -342,6 +346,7 @@ _TASK: Final[Mapping[str, Check]] = {
     "max_retries": integer(-1, _RETRIES),
     "retry_exceptions": _retry_exceptions,
     "max_calls": integer(0, "0 means any number"),
+    "_near_first": boolean,
     "_generator_backpressure_num_objects": integer(-1, _RETRIES, not_zero=True),
 }
 _ACTOR: Final[Mapping[str, Check]] = {

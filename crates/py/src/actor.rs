@@ -108,6 +108,7 @@ impl ActorTemplate {
             stream_ahead: 0,
             max_pending_calls: 0,
             remembered: false,
+            near_first: false,
         };
         let (call, implicit) = args.call(Arc::new(call));
         let namespace: Option<String> = options.getattr("namespace")?.extract()?;

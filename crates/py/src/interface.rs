@@ -165,6 +165,7 @@ impl Method {
             stream_ahead: results.stream_ahead(),
             max_pending_calls,
             remembered: info.getattr("enable_task_events")?.extract()?,
+            near_first: false,
         };
         Ok(Method {
             group: group.map(Arc::from),

@@ -68,6 +68,7 @@ struct Parsed {
     place: Where,
     group: Place,
     remembered: bool,
+    near_first: bool,
 }
 
 impl Parsed {
@@ -92,6 +93,7 @@ impl Parsed {
             place: Where::read(&options.getattr("where")?)?,
             group: Place::read(options)?,
             remembered: options.getattr("enable_task_events")?.extract()?,
+            near_first: options.getattr("near_first")?.extract()?,
         })
     }
 }
@@ -156,6 +158,7 @@ impl RemoteFunction {
             stream_ahead: parsed.results.stream_ahead(),
             max_pending_calls: 0,
             remembered: parsed.remembered,
+            near_first: parsed.near_first,
         });
         *self.resolved.lock() = Some((session.number, Arc::clone(&options)));
         Ok(options)

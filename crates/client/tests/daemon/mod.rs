@@ -32,6 +32,7 @@ pub fn call_options(resources: ResourceSet, max_retries: i32) -> Arc<CallOptions
         stream_ahead: 0,
         max_pending_calls: 0,
         remembered: true,
+        near_first: false,
     })
 }
 

@@ -70,6 +70,7 @@ impl SessionMachine {
             stream_ahead: 0,
             max_pending_calls: 0,
             remembered: true,
+            near_first: false,
         };
         let mut ids = Vec::with_capacity(refs.len());
         for (object, value) in &refs {

@@ -58,6 +58,8 @@ pub struct CallOptions {
     pub max_pending_calls: u32,
     /// Its runs are told to the daemon, for `timeline` and listings.
     pub remembered: bool,
+    /// It belongs where the first ref inside its arguments lies, or its first argument, however small (`near`).
+    pub near_first: bool,
 }
 
 /// One call.

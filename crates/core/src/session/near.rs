@@ -36,7 +36,7 @@ use hoplo_base::{Instant, NodeNumber, ObjectId};
 use hoplo_wire::node::{Shape, Strategy};
 use hoplo_wire::{Location, Value};
 
-use super::call::Stage;
+use super::call::{Call, Stage};
 use super::refs::State;
 use super::shapes::{Locality, Near, ShapeState};
 use super::{Effect, SessionMachine};
@@ -68,6 +68,14 @@ impl SessionMachine {
                     self.locality = Locality::Used;
                 }
             }
+        }
+    }
+
+    /// A task came that is drawn by something smaller than others are.
+    #[cold]
+    pub(super) fn use_locality(&mut self) {
+        if self.locality == Locality::Unneeded {
+            self.locality = Locality::Used;
         }
     }
 
@@ -113,10 +121,12 @@ impl SessionMachine {
     fn nearest(&self, seq: u64) -> Option<(NodeNumber, u64)> {
         let here = self.me.node();
         let mut bytes: BTreeMap<NodeNumber, u64> = BTreeMap::new();
-        for object in &self.tasks.get(&seq)?.call.refs {
+        let call = &self.tasks.get(&seq)?.call;
+        let (drawn_by, least) = draws(call);
+        for object in drawn_by {
             let Some(Value::Stored(location)) = self.value(*object) else { continue };
             let node = location.known().map_or(location.other_node(), |_| Some(here));
-            if let Some(node) = node.filter(|_| location.len >= NEAR_BYTES_MIN) {
+            if let Some(node) = node.filter(|_| location.len >= least) {
                 *bytes.entry(node).or_default() += location.len;
             }
         }
@@ -172,7 +182,7 @@ impl SessionMachine {
         let Near { shape, node, .. } = *near;
         let task = self.tasks.get(&seq).filter(|task| task.stage == Stage::Queued);
         if let Some(task) = task {
-            for object in &task.call.refs {
+            for object in draws(&task.call).0 {
                 let entry = self.objects.get_mut(object).expect("the task counts it");
                 if let State::Ready(Value::Stored(location)) = &mut entry.state
                     && location.other_node() == Some(node)
@@ -196,6 +206,14 @@ impl SessionMachine {
             self.shape_keys.values().all(|key| self.shapes[*key as usize].near.is_none()),
             "NEAR-2"
         );
+    }
+}
+
+/// Whose place says where the call belongs, and how large they are at least.
+fn draws(call: &Call) -> (&[ObjectId], u64) {
+    match call.nested.first().or(call.refs.first()) {
+        Some(first) if call.options.near_first => (std::slice::from_ref(first), 0),
+        _ => (&call.refs, NEAR_BYTES_MIN),
     }
 }
 

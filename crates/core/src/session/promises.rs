@@ -58,6 +58,7 @@ impl SessionMachine {
             stream_ahead: 0,
             max_pending_calls: 0,
             remembered: false,
+            near_first: false,
         };
         let (refs, nested) = (vec![], vec![]);
         let call = Call { options: Arc::new(options), args: value, refs, nested, packed: false };

@@ -63,7 +63,7 @@ fn no_call_slips_into_an_actor_that_this_process_has_killed() {
     owner.method(A, method(-1));
     owner.restarting(A);
     let ((), effects) = owner.act(|session, _, effects| session.kill_actor(A, effects));
-    assert_eq!(effects, [kills.clone()]);
+    assert_eq!(effects, std::slice::from_ref(&kills));
     let (late, _) = owner.method(A, method(-1));
     assert_eq!(owner.restarting(A), []);
     assert_eq!(owner.alive(A, 1), [kills], "it is killed there, too, and gets no call");

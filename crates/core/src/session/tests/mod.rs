@@ -76,6 +76,7 @@ fn options() -> CallOptions {
         stream_ahead: 0,
         max_pending_calls: 0,
         remembered: false,
+        near_first: false,
     }
 }
 

@@ -99,6 +99,19 @@ fn a_task_asks_for_the_node_where_its_large_argument_lies() {
 }
 
 #[test]
+fn a_task_that_belongs_near_its_first_ref_is_drawn_by_it_alone_however_small() {
+    let mut owner = Owner::new();
+    let (member, part) = (owner.lies(1, there(B, 200_000)), owner.lies(2, there(C, 16 * MIB)));
+    let near_first = CallOptions { near_first: true, ..options() };
+    let collect = Call { nested: vec![member], ..with_refs(&[part]) };
+    assert_eq!(owner.asks(collect.clone()).1, [near(C, 1)], "others are drawn by what they read");
+    let options = Arc::new(near_first);
+    assert_eq!(owner.asks(Call { options: options.clone(), ..collect }).1, [near(B, 1)]);
+    let (_, asked) = owner.asks(Call { options, ..with_refs(&[member]) });
+    assert_eq!(asked, [near(B, 2)], "a first argument does, too");
+}
+
+#[test]
 fn an_argument_that_no_task_here_made_is_asked_for_and_not_fetched() {
     let mut owner = Owner::new();
     let object = TaskId { owner: process(9), seq: 1 }.object(0);
