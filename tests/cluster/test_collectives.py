@@ -243,3 +243,28 @@ def test_what_a_member_raised_is_raised_by_the_reduce(far: Far) -> None:
     total, taken = hoplo.reduce(refs, n=2, with_members=True)
     assert hoplo.get(taken) == [0, 1]
     np.testing.assert_array_equal(hoplo.get(total), sums([0, 1]))
+
+
+@pytest.mark.parametrize("elements", [25_000, 500_000])
+def test_each_list_of_all_to_all_is_made_where_the_member_of_its_place_lies(
+    far: Far, elements: int
+) -> None:
+    """A node that has no worker soon is passed by, so a busy machine needs several tries."""
+    nodes = [3, 2, 1]
+
+    def parts(at: int) -> list[Any]:
+        return [np.full(elements, 10.0 * at + to) for to in range(len(nodes))]
+
+    dealer, tried = hoplo.remote(parts), []
+    for _ in range(20):
+        rows = [on(far, node, dealer).remote(at) for at, node in enumerate(nodes)]
+        hoplo.wait(rows, num_returns=len(rows), fetch_local=False)
+        lists = hoplo.all_to_all(rows)
+        hoplo.wait(lists, num_returns=len(lists), fetch_local=False)
+        places = hoplo.experimental.object_locations(lists)
+        tried.append([places[made]["node_ids"] for made in lists])
+        for to, made in enumerate(lists):
+            assert [part[-1] for part in hoplo.get(made)] == [10.0 * at + to for at in range(3)]
+        if tried[-1] == [[far.ids[node]] for node in nodes]:
+            return
+    raise AssertionError(f"{tried} of {far.ids}")
