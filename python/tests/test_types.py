@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 NODE = None
 
@@ -59,23 +63,65 @@ async def wanted() -> None:
     reveal_type(await text.remote(3))  # str
 """
 
+DECORATED = """
+import hoplo{facade} as ray
 
-def test_what_calls_give_was_any_for_type_checkers(tmp_path: Path) -> None:
+@ray.remote(num_cpus=0)
+class Plain:
+    pass
+
+@ray.remote
+class Counter:
+    pass
+
+reveal_type(Plain)  # ActorClass[Plain]
+reveal_type(Counter)  # ActorClass[Counter]
+reveal_type(Counter.options(name="c").remote())  # ActorHandle
+"""
+"""Mypy does not follow decorators of classes."""
+
+
+NAMES = ("ours.py", "rays.py")
+
+
+def written(folder: Path, program: str) -> dict[tuple[str, int], str]:
+    """The program lies there under both names: by name and line, what it says of its types."""
     said = {}
-    for name, facade in (("ours.py", ""), ("rays.py", ".ray")):
-        source = PROGRAM.replace("{facade}", facade)
-        (tmp_path / name).write_text(source)
+    for name, facade in zip(NAMES, ("", ".ray"), strict=True):
+        source = program.replace("{facade}", facade)
+        (folder / name).write_text(source)
         for number, line in enumerate(source.splitlines(), start=1):
             if "reveal_type" in line:
                 said[name, number] = line.partition("  # ")[2]
+    return said
+
+
+def checked(folder: Path, *command: str) -> str:
     told = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", "cache", "ours.py", "rays.py"],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        cwd=tmp_path,
+        [*command, *NAMES], capture_output=True, text=True, timeout=100, cwd=folder
     )
     assert told.returncode == 0, told.stdout + told.stderr
-    lines = re.findall(r'^(\w+\.py):(\d+): note: Revealed type is "(.*)"$', told.stdout, re.M)
-    found = {(name, int(line)): re.sub(r"\b[a-z_]+\.", "", shown) for name, line, shown in lines}
+    return told.stdout
+
+
+def test_what_calls_give_was_any_for_type_checkers(tmp_path: Path) -> None:
+    said = written(tmp_path, PROGRAM)
+    shown = checked(tmp_path, sys.executable, "-m", "mypy", "--strict", "--cache-dir", "cache")
+    lines = re.findall(r'^(\w+\.py):(\d+): note: Revealed type is "(.*)"$', shown, re.M)
+    found = {(name, int(line)): re.sub(r"\b[a-z_]+\.", "", kind) for name, line, kind in lines}
     assert found == said
+
+
+@pytest.mark.parametrize("source", [PROGRAM, DECORATED], ids=["as mypy", "decorated classes"])
+def test_pyright_knows_what_calls_give(tmp_path: Path, source: str) -> None:
+    program = shutil.which("basedpyright") or shutil.which("pyright")
+    if program is None:
+        pytest.skip("neither basedpyright nor pyright is installed")
+    said = written(tmp_path, source)
+    # Handles of actors are not typed: what `get` gives of their calls is unknown.
+    rules = {"typeCheckingMode": "strict", "reportUnknownVariableType": False}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(rules))
+    shown = checked(tmp_path, program, "--pythonpath", sys.executable)
+    pattern = r'/(\w+\.py):(\d+):\d+ - information: Type of ".*" is "(.*)"$'
+    lines = re.findall(pattern, shown, re.M)
+    assert {(name, int(line)): kind for name, line, kind in lines} == said
