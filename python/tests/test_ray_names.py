@@ -8,6 +8,7 @@ import importlib
 import logging
 import os
 import pickle
+import platform
 import re
 import sys
 
@@ -327,6 +328,29 @@ def test_an_error_of_a_task_has_its_traceback_under_rays_name() -> None:
     assert error.as_instanceof_cause() is error  # type: ignore[attr-defined]
     with pytest.raises(KeyError):
         raise error.as_instanceof_cause()  # type: ignore[attr-defined]
+
+
+def test_an_actors_error_did_not_say_whether_its_constructor_raised() -> None:
+    @ray.remote
+    class Fragile:
+        def __init__(self, raises: bool) -> None:
+            if raises:
+                raise KeyError("here")
+
+        def dies(self) -> None:
+            os._exit(1)
+
+    for raises in (True, False):
+        with pytest.raises(ray.exceptions.RayActorError) as caught:
+            ray.get(Fragile.remote(raises).dies.remote())
+        assert caught.value.actor_init_failed is raises  # type: ignore[attr-defined]
+        assert caught.value.preempted is False  # type: ignore[attr-defined]
+
+
+def test_what_init_gives_did_not_name_versions() -> None:
+    context = ray.init(ignore_reinit_error=True)
+    assert context.ray_version == ray.__version__
+    assert context.python_version == platform.python_version()
 
 
 def test_named_actors_are_listed_while_they_live() -> None:

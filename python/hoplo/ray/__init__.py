@@ -112,7 +112,7 @@ logger = logging.getLogger(__name__)
 """Where libraries of Ray's say something. hoplo itself logs nothing there."""
 
 _finder.install()
-_patches.install()
+_patches.install(__version__)
 _patches.name_resources()
 take_variables()
 

@@ -6,12 +6,13 @@ Their classes are made in Rust, and have hoplo's methods. These are added to the
 from __future__ import annotations
 
 import asyncio
+import platform
 from operator import attrgetter
 from typing import Any, NoReturn
 
 from hoplo import _api, _core
 from hoplo.actor import ActorClass
-from hoplo.exceptions import TaskError
+from hoplo.exceptions import ActorError, TaskError
 
 from ._absent import METHODS
 from ._ids import ActorID, JobID, ObjectID, TaskID
@@ -21,8 +22,8 @@ _stream_task_id_of = _core.ObjectRefGenerator.task_id
 _actor_id_of: Any = vars(_core.ActorHandle)["_actor_id"]
 
 
-def install() -> None:
-    """Adds them. Done again, it changes nothing."""
+def install(version: str) -> None:
+    """Adds them; `version`: of Ray. Done again, it changes nothing."""
     refs: dict[str, object] = {
         "as_future": _as_future,
         "from_random": classmethod(lambda cls: ObjectID.from_random()),
@@ -42,6 +43,10 @@ def install() -> None:
         _set(_core.ActorHandle, f"__ray_{name}__", property(attrgetter(f"__hoplo_{name}__")))
     _set(TaskError, "as_instanceof_cause", lambda error: error)
     _set(TaskError, "traceback_str", property(attrgetter("traceback_text")))
+    _set(ActorError, "actor_init_failed", property(_init_failed))
+    _set(ActorError, "preempted", False)  # hoplo does not tell such deaths from others
+    _set(_api.Context, "python_version", platform.python_version())
+    _set(_api.Context, "ray_version", version)
     for kind in (_core.RemoteFunction, _core.ActorMethod, ActorClass):
         for name in METHODS:
             _set(kind, name, _refusing(name))
@@ -50,6 +55,11 @@ def install() -> None:
 def name_resources() -> None:
     """Nodes that this program starts have the resources by which Ray's programs name the head."""
     _api.own_resources.update({"node:__internal_head__": 1.0, "node:127.0.0.1": 1.0})
+
+
+def _init_failed(error: ActorError) -> bool:
+    """Its constructor raised: what it raised is the cause."""
+    return isinstance(error.__cause__, TaskError)
 
 
 def _set(kind: type, name: str, value: object) -> None:
