@@ -9,7 +9,7 @@ import re
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeVar, overload
 
 from . import _core, _options, _texts
 from . import runtime_env as _runtime_env
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .runtime_context import RuntimeContext
 
 _T = TypeVar("_T")
+_P = ParamSpec("_P")
 
 
 # ------------------------------------------------------------------------------- the session
@@ -464,8 +465,8 @@ class Decorator(Protocol):
     ) -> _core.RemoteFunction[_core.ObjectRefGenerator[_T]]: ...
     @overload
     def __call__(
-        self, target: Callable[..., _T], /
-    ) -> _core.RemoteFunction[_core.ObjectRef[_T]]: ...
+        self, target: Callable[_P, _T], /
+    ) -> _core.RemoteFunction[_core.ObjectRef[_T], _P]: ...
 
 
 @overload
@@ -475,7 +476,7 @@ def remote(  # type: ignore[overload-overlap]
     target: Callable[..., Iterator[_T] | AsyncIterator[_T]], /
 ) -> _core.RemoteFunction[_core.ObjectRefGenerator[_T]]: ...
 @overload
-def remote(target: Callable[..., _T], /) -> _core.RemoteFunction[_core.ObjectRef[_T]]: ...
+def remote(target: Callable[_P, _T], /) -> _core.RemoteFunction[_core.ObjectRef[_T], _P]: ...
 @overload
 def remote(*, num_returns: int | str, **options: Any) -> Callable[[Any], Any]: ...
 @overload

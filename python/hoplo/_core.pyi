@@ -40,7 +40,7 @@ from concurrent.futures import Future
 from types import FrameType
 from typing import Any, Generic, NoReturn, Self, final, overload
 
-from typing_extensions import TypeVar
+from typing_extensions import ParamSpec, TypeVar
 
 from ._api import InitConfig
 from ._options import ActorOptions, MethodOptions, TaskOptions
@@ -48,7 +48,9 @@ from .actor import MethodInfo
 
 _T = TypeVar("_T")
 _Given = TypeVar("_Given", default=Any)
-"""What `.remote()` gives."""
+"""What `.remote()` gives,"""
+_P = ParamSpec("_P", default=...)
+"""and what it takes."""
 
 __version__: str
 RUNTIME_ENV_BYTES_MAX: int
@@ -222,7 +224,7 @@ def cancel(target: Any, force: bool, recursive: bool) -> None:
 # ------------------------------------------------------------------------------- tasks
 
 @final
-class RemoteFunction(Generic[_Given]):
+class RemoteFunction(Generic[_Given, _P]):
     """A function that runs in workers: `f.remote(...)` calls it. Made by `hoplo.remote`.
 
     `f.options(...)` changes options, `f.map(items)` calls it for many items, and `f.__wrapped__` is
@@ -231,7 +233,7 @@ class RemoteFunction(Generic[_Given]):
 
     def __new__(
         cls, function: Callable[..., Any], options: TaskOptions, arity: tuple[int, int]
-    ) -> RemoteFunction[_Given]:
+    ) -> RemoteFunction[_Given, _P]:
         """All copies made by `.options()` share the export, which the first call makes.
 
         `arity` is (least, most) positional arguments with which a call without keywords certainly
@@ -239,7 +241,38 @@ class RemoteFunction(Generic[_Given]):
         `hoplo._signature.check` decides.
         """
 
-    def remote(self, *args: Any, **kwargs: Any) -> _Given:
+    # A ref stands for its value. Type checkers can be told so of positions, and of no name.
+    @overload
+    def remote(self, *args: _P.args, **kwargs: _P.kwargs) -> _Given: ...
+    @overload
+    def remote(self, _1: ObjectRef[Any], /, *args: Any, **kwargs: Any) -> _Given: ...
+    @overload
+    def remote(self, _1: Any, _2: ObjectRef[Any], /, *args: Any, **kwargs: Any) -> _Given: ...
+    @overload
+    def remote(
+        self, _1: Any, _2: Any, _3: ObjectRef[Any], /, *args: Any, **kwargs: Any
+    ) -> _Given: ...
+    @overload
+    def remote(
+        self, _1: Any, _2: Any, _3: Any, _4: ObjectRef[Any], /, *args: Any, **kwargs: Any
+    ) -> _Given: ...
+    @overload
+    def remote(
+        self, _1: Any, _2: Any, _3: Any, _4: Any, _5: ObjectRef[Any], /, *args: Any, **kwargs: Any
+    ) -> _Given: ...
+    @overload
+    def remote(
+        self,
+        _1: Any,
+        _2: Any,
+        _3: Any,
+        _4: Any,
+        _5: Any,
+        _6: ObjectRef[Any],
+        /,
+        *args: Any,
+        **kwargs: Any,
+    ) -> _Given:
         """Calls the function in a worker, and returns at once.
 
         Returns an ObjectRef; with `num_returns` above 1 a list of them, with 0 None; for a
@@ -250,7 +283,7 @@ class RemoteFunction(Generic[_Given]):
     @overload
     def options(self, *, num_returns: int | str, **options: Any) -> RemoteFunction[Any]: ...
     @overload
-    def options(self, **options: Any) -> RemoteFunction[_Given]:
+    def options(self, **options: Any) -> RemoteFunction[_Given, _P]:
         """The same function with some options changed: those of `hoplo.remote`."""
 
     def map(
@@ -267,7 +300,7 @@ class RemoteFunction(Generic[_Given]):
         [1, 4, 9]
         """
 
-    def _with(self, options: TaskOptions) -> RemoteFunction[_Given]:
+    def _with(self, options: TaskOptions) -> RemoteFunction[_Given, _P]:
         """A copy with other options that shares the export."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:

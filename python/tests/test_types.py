@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,54 @@ reveal_type(Counter.options(name="c").remote())  # ActorHandle
 """Mypy does not follow decorators of classes."""
 
 
+ARGUMENTS = """
+from typing import Any, TypeVar
+import hoplo{facade} as ray
+
+T = TypeVar("T")
+
+@ray.remote
+def square(x: int) -> int:
+    return x * x
+
+@ray.remote(num_cpus=1)
+def add(x: int, y: float = 1.0, *, scale: str = "") -> float:
+    return x + y
+
+@ray.remote
+def total(*xs: int) -> int:
+    return sum(xs)
+
+@ray.remote
+def same(x: T) -> T:
+    return x
+
+ref = square.remote(2)
+square.remote(ref)
+add.remote(1)
+add.remote(ref, ray.put(2.0))
+add.remote(x=1, y=2, scale="km")
+add.options(name="a").remote(1, ref)
+total.remote(*[ref, ref])
+total.remote(1, 2, 3, 4, 5, ref)
+same.remote("a")
+
+def for_any(function: ray.RemoteFunction) -> Any:
+    return function.remote("a", b=2)
+
+for_any(square)
+
+square.remote("a")  # error
+square.remote()  # error
+square.remote(1, 2)  # error
+square.options(max_retries=3).remote("a")  # error
+add.remote(1, "b")  # error
+add.remote(ref, "b", "c", q=3)
+add.remote(1, why=3)  # error
+total.remote(1, "b")  # error
+"""
+"""A call in which a ref takes the place of a value is not looked at further."""
+
 NAMES = ("ours.py", "rays.py")
 
 
@@ -96,17 +145,32 @@ def written(folder: Path, program: str) -> dict[tuple[str, int], str]:
     return said
 
 
-def checked(folder: Path, *command: str) -> str:
+def checked(folder: Path, *command: str, errors: bool = False) -> str:
     told = subprocess.run(
         [*command, *NAMES], capture_output=True, text=True, timeout=100, cwd=folder
     )
-    assert told.returncode == 0, told.stdout + told.stderr
+    assert told.returncode == int(errors), told.stdout + told.stderr
     return told.stdout
+
+
+def by_mypy(folder: Path, errors: bool = False) -> str:
+    command = (sys.executable, "-m", "mypy", "--strict", "--cache-dir", "cache")
+    return checked(folder, *command, errors=errors)
+
+
+def by_pyright(folder: Path, errors: bool = False) -> str:
+    program = shutil.which("basedpyright") or shutil.which("pyright")
+    if program is None:
+        pytest.skip("neither basedpyright nor pyright is installed")
+    # Handles of actors are not typed: what `get` gives of their calls is unknown.
+    rules = {"typeCheckingMode": "strict", "reportUnknownVariableType": False}
+    (folder / "pyrightconfig.json").write_text(json.dumps(rules))
+    return checked(folder, program, "--pythonpath", sys.executable, errors=errors)
 
 
 def test_what_calls_give_was_any_for_type_checkers(tmp_path: Path) -> None:
     said = written(tmp_path, PROGRAM)
-    shown = checked(tmp_path, sys.executable, "-m", "mypy", "--strict", "--cache-dir", "cache")
+    shown = by_mypy(tmp_path)
     lines = re.findall(r'^(\w+\.py):(\d+): note: Revealed type is "(.*)"$', shown, re.M)
     found = {(name, int(line)): re.sub(r"\b[a-z_]+\.", "", kind) for name, line, kind in lines}
     assert found == said
@@ -114,14 +178,20 @@ def test_what_calls_give_was_any_for_type_checkers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("source", [PROGRAM, DECORATED], ids=["as mypy", "decorated classes"])
 def test_pyright_knows_what_calls_give(tmp_path: Path, source: str) -> None:
-    program = shutil.which("basedpyright") or shutil.which("pyright")
-    if program is None:
-        pytest.skip("neither basedpyright nor pyright is installed")
     said = written(tmp_path, source)
-    # Handles of actors are not typed: what `get` gives of their calls is unknown.
-    rules = {"typeCheckingMode": "strict", "reportUnknownVariableType": False}
-    (tmp_path / "pyrightconfig.json").write_text(json.dumps(rules))
-    shown = checked(tmp_path, program, "--pythonpath", sys.executable)
+    shown = by_pyright(tmp_path)
     pattern = r'/(\w+\.py):(\d+):\d+ - information: Type of ".*" is "(.*)"$'
     lines = re.findall(pattern, shown, re.M)
     assert {(name, int(line)): kind for name, line, kind in lines} == said
+
+
+@pytest.mark.parametrize("shows", [by_mypy, by_pyright])
+def test_wrong_arguments_of_tasks_were_none_for_type_checkers(
+    tmp_path: Path, shows: Callable[..., str]
+) -> None:
+    written(tmp_path, ARGUMENTS)
+    wrong = {number for number, line in enumerate(ARGUMENTS.splitlines(), 1) if "# error" in line}
+    found = re.findall(r"(\w+\.py):(\d+):.*\berror\b", shows(tmp_path, errors=True))
+    assert {(name, int(line)) for name, line in found} == {
+        (n, line) for n in NAMES for line in wrong
+    }

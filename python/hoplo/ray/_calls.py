@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import Any, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, overload
 
 import hoplo
 from hoplo import ActorClass, ActorHandle, ObjectRef, ObjectRefGenerator, _api, _core
@@ -14,6 +14,7 @@ from ._absent import OPTIONS
 __all__ = ["cancel", "get", "put", "remote", "wait"]
 
 _T = TypeVar("_T")
+_P = ParamSpec("_P")
 
 
 @overload
@@ -97,7 +98,7 @@ def remote(  # type: ignore[overload-overlap]
     target: Callable[..., Iterator[_T] | AsyncIterator[_T]], /
 ) -> RemoteFunction[ObjectRefGenerator[_T]]: ...
 @overload
-def remote(target: Callable[..., _T], /) -> RemoteFunction[ObjectRef[_T]]: ...
+def remote(target: Callable[_P, _T], /) -> RemoteFunction[ObjectRef[_T], _P]: ...
 @overload
 def remote(*, num_returns: int | str, **options: Any) -> Callable[[Any], Any]: ...
 @overload
