@@ -9,10 +9,20 @@ import re
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    NamedTuple,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 from . import _core, _options, _texts
 from . import runtime_env as _runtime_env
+from ._option_types import ForBoth
 from ._options import refuse_unknown
 from .actor import ActorClass
 from .actor import make as _make_actor_class
@@ -478,9 +488,9 @@ def remote(  # type: ignore[overload-overlap]
 @overload
 def remote(target: Callable[_P, _T], /) -> _core.RemoteFunction[_core.ObjectRef[_T], _P]: ...
 @overload
-def remote(*, num_returns: int | str, **options: Any) -> Callable[[Any], Any]: ...
+def remote(*, num_returns: int | str, **options: Unpack[ForBoth]) -> Callable[[Any], Any]: ...
 @overload
-def remote(**options: Any) -> Decorator: ...
+def remote(**options: Unpack[ForBoth]) -> Decorator: ...
 def remote(*targets: Any, **options: Any) -> Any:
     """Makes a remote function of a function, or an actor class of a class.
 

@@ -40,9 +40,10 @@ from concurrent.futures import Future
 from types import FrameType
 from typing import Any, Generic, NoReturn, Self, final, overload
 
-from typing_extensions import ParamSpec, TypeVar
+from typing_extensions import ParamSpec, TypeVar, Unpack
 
 from ._api import InitConfig
+from ._option_types import ForTasks
 from ._options import ActorOptions, MethodOptions, TaskOptions
 from .actor import MethodInfo
 
@@ -281,9 +282,11 @@ class RemoteFunction(Generic[_Given, _P]):
         """
 
     @overload
-    def options(self, *, num_returns: int | str, **options: Any) -> RemoteFunction[Any]: ...
+    def options(
+        self, *, num_returns: int | str, **options: Unpack[ForTasks]
+    ) -> RemoteFunction[Any, _P]: ...
     @overload
-    def options(self, **options: Any) -> RemoteFunction[_Given, _P]:
+    def options(self, **options: Unpack[ForTasks]) -> RemoteFunction[_Given, _P]:
         """The same function with some options changed: those of `hoplo.remote`."""
 
     def map(

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Generic, NamedTuple, NoReturn, TypeVar, cast
+from typing import Any, Generic, NamedTuple, NoReturn, TypeVar, Unpack, cast
 
 from . import _core, _options, _signature
+from ._option_types import ForActors
 from ._options import ActorOptions, MethodOptions
 
 __all__ = [
@@ -203,7 +204,7 @@ class ActorClass(Generic[_T]):
             options = self._with_checkpoints()
         return template.create(options, args, kwargs)
 
-    def options(self, **options: Any) -> ActorClass[_T]:
+    def options(self, **options: Unpack[ForActors]) -> ActorClass[_T]:
         """The same class with some of the options changed that `hoplo.remote` takes."""
         changed = _options.actor_options({**self._options.given, **options})
         return ActorClass(self._class, changed, self._export)

@@ -9,8 +9,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
+
+from hoplo import _options, _placement
+from hoplo._option_types import ForActors, ForTasks
 
 NODE = None
 
@@ -114,6 +118,15 @@ total.remote(*[ref, ref])
 total.remote(1, 2, 3, 4, 5, ref)
 same.remote("a")
 
+class Counter:
+    pass
+
+Counters = ray.remote(Counter)
+Counters.options(name="a", max_restarts=-1, runtime_env=ray.runtime_env.RuntimeEnv()).remote()
+asked: dict[str, Any] = {"num_cpus": 1}
+square.options(**asked).remote(1)
+ray.remote(memory=1e9, max_retries=2, scheduling_strategy="SPREAD")(Counter)
+
 def for_any(function: ray.RemoteFunction) -> Any:
     return function.remote("a", b=2)
 
@@ -127,6 +140,12 @@ add.remote(1, "b")  # error
 add.remote(ref, "b", "c", q=3)
 add.remote(1, why=3)  # error
 total.remote(1, "b")  # error
+square.options(num_cpu=1)  # error
+square.options(num_cpus="two")  # error
+square.options(num_returns=2, max_restarts=1)  # error
+Counters.options(max_retries=1)  # error
+Counters.options(max_restarts="many")  # error
+ray.remote(num_cpus=1, retries=3)  # error
 """
 """A call in which a ref takes the place of a value is not looked at further."""
 
@@ -186,7 +205,7 @@ def test_pyright_knows_what_calls_give(tmp_path: Path, source: str) -> None:
 
 
 @pytest.mark.parametrize("shows", [by_mypy, by_pyright])
-def test_wrong_arguments_of_tasks_were_none_for_type_checkers(
+def test_wrong_arguments_and_options_were_none_for_type_checkers(
     tmp_path: Path, shows: Callable[..., str]
 ) -> None:
     written(tmp_path, ARGUMENTS)
@@ -195,3 +214,10 @@ def test_wrong_arguments_of_tasks_were_none_for_type_checkers(
     assert {(name, int(line)) for name, line in found} == {
         (n, line) for n in NAMES for line in wrong
     }
+
+
+def test_type_checkers_know_all_options() -> None:
+    old_style = set(_placement._OLD_STYLE)
+    tasks, actors = get_type_hints(ForTasks), get_type_hints(ForActors)
+    assert set(tasks) == (set(_options._TASK) | old_style) - {"num_returns"}
+    assert set(actors) == set(_options._ACTOR) | old_style

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
 import hoplo
 from hoplo import ActorClass, ActorHandle, ObjectRef, ObjectRefGenerator, _api, _core
 from hoplo._core import RemoteFunction
+from hoplo._option_types import ForBoth
 
 from ._absent import OPTIONS
 
@@ -100,9 +101,9 @@ def remote(  # type: ignore[overload-overlap]
 @overload
 def remote(target: Callable[_P, _T], /) -> RemoteFunction[ObjectRef[_T], _P]: ...
 @overload
-def remote(*, num_returns: int | str, **options: Any) -> Callable[[Any], Any]: ...
+def remote(*, num_returns: int | str, **options: Unpack[ForBoth]) -> Callable[[Any], Any]: ...
 @overload
-def remote(**options: Any) -> _api.Decorator: ...
+def remote(**options: Unpack[ForBoth]) -> _api.Decorator: ...
 def remote(*targets: Any, **options: Any) -> Any:
     """`hoplo.remote`. Options that hoplo has not raise TypeError, and say what to use.
 

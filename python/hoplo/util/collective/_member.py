@@ -262,15 +262,15 @@ def forget(name: str, membership: Membership, why: str) -> None:
 
 def made_or_found(name: str) -> Any:
     """The rendezvous of that name, made if there is none."""
-    options = {
-        "name": name,
-        "namespace": _namespace(),
-        "get_if_exists": True,
-        "num_cpus": 0,
-        "max_concurrency": MEMBERS_CALLS_MAX,
-        "enable_task_events": False,
-    }
-    return hoplo.remote(**options)(Rendezvous).remote(name)
+    rendezvous = hoplo.remote(Rendezvous).options(
+        name=name,
+        namespace=_namespace(),
+        get_if_exists=True,
+        num_cpus=0,
+        max_concurrency=MEMBERS_CALLS_MAX,
+        enable_task_events=False,
+    )
+    return rendezvous.remote(name)
 
 
 def declare(name: str, world_size: int, ranks: dict[str, int], timeout: float) -> None:
