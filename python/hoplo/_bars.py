@@ -10,6 +10,7 @@ each bar is a line every few seconds, and one at its end.
 
     of a bar            {"id": "PROCESS.NUMBER", "ended": bool}
     at a worker's end   {"gone": "PROCESS"}, by its daemon: nobody else closes its bars
+    at a node's death   {"dead": "NODE"}, by the driver's daemon: its processes' ids begin so
 """
 
 from __future__ import annotations
@@ -78,10 +79,11 @@ class Bars:
 
     def end_those_of(self, process: str) -> None:
         """The process has ended: so have its bars that are open."""
-        with self._lock:
-            its = {k: line for k, line in self._open.items() if k.startswith(f"{process}.")}
-        for key, line in its.items():
-            self.show(key, f"{line}  (its process has ended)", ended=True)
+        self._end(f"{process}.", "its process has ended")
+
+    def end_those_of_node(self, node: str) -> None:
+        """The node has died, and all its processes with it."""
+        self._end(node, "its node has died")
 
     def write(self, stream: TextIO, text: str) -> None:
         """Writes text above the bars."""
@@ -102,6 +104,13 @@ class Bars:
                 self._draw()
             self._open.clear()
             self._drawn = 0
+
+    def _end(self, start: str, why: str) -> None:
+        """Bars whose keys begin so have ended."""
+        with self._lock:
+            its = {key: line for key, line in self._open.items() if key.startswith(start)}
+        for key, line in its.items():
+            self.show(key, f"{line}  ({why})", ended=True)
 
     def _show_in_notebook(self, key: str, line: str, ended: bool) -> None:
         if ended:
@@ -175,6 +184,9 @@ def told(printer: str, line: str) -> None:
         if "gone" in bar:
             end_those_of(str(bar["gone"]))
             return
+        if "dead" in bar:
+            end_those_of_node(str(bar["dead"]))
+            return
         key, ended = str(bar["id"]), bool(bar["ended"])
     except (ValueError, KeyError, TypeError):
         print_text(sys.stderr, f"{printer}{line}\n")  # not of a bar of ours
@@ -194,6 +206,13 @@ def end_those_of(process: str) -> None:
     bars = _of_stderr()
     if bars is not None:
         bars.end_those_of(process)
+
+
+def end_those_of_node(node: str) -> None:
+    """A node has died."""
+    bars = _of_stderr()
+    if bars is not None:
+        bars.end_those_of_node(node)
 
 
 def print_text(stream: TextIO, text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import pty
 import re
@@ -147,6 +148,19 @@ def test_the_bars_of_a_process_that_has_ended_are_closed():
     ended = "(f) first 1/9  (its process has ended)"
     assert terminal.screen() == ["(f) third 9/9", ended, "(g) second 1/9"]
     assert stream.getvalue() == f"(f) third 9/9\n{ended}\n"
+
+
+def test_the_bars_of_all_processes_of_a_dead_node_are_closed(monkeypatch):
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    for process in ("0000020000010001", "0000020000020002", "0000030000010001"):
+        bar = {"id": f"{process}.0", "ended": False}
+        _bars.told("(f pid=1) ", f"{process} 1/9{_bars.MARK}{json.dumps(bar)}")
+    assert stream.getvalue() == ""
+    _bars.told("() ", f'{_bars.MARK}{{"dead": "000002"}}')
+    _bars.told("() ", f'{_bars.MARK}{{"dead": "000002"}}')
+    ended = [f"(f pid=1) 00000200000{n}000{n} 1/9  (its node has died)\n" for n in (1, 2)]
+    assert stream.getvalue() == "".join(ended)
 
 
 KILLED = """

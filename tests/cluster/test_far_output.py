@@ -1,7 +1,8 @@
-"""What far workers print, where the link is slower than they are."""
+"""What far workers print, on its way to their driver."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,54 @@ heard()
 say(hoplo.get(quick.remote(), timeout=30))
 hoplo.get(ref, timeout=30)
 """
+
+
+BARS = """
+import asyncio
+from hoplo.ray.experimental import tqdm_ray
+from hoplo.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+@hoplo.remote(max_retries=0, scheduling_strategy=NodeAffinitySchedulingStrategy(sys.argv[1]))
+def waits(gate):
+    bar = tqdm_ray.tqdm(desc="unlucky", total=3, flush_interval_s=0)
+    bar.update()
+    hoplo.get(gate.stays_shut.remote())
+
+@hoplo.remote(num_cpus=0)
+class Gate:
+    def __init__(self):
+        self.begun = asyncio.Event()
+
+    async def stays_shut(self):
+        self.begun.set()
+        await asyncio.Event().wait()
+
+    async def somebody_waits(self):
+        await self.begun.wait()
+
+hoplo.init(address="auto")
+gate = Gate.remote()
+ref = waits.remote(gate)
+hoplo.get(gate.somebody_waits.remote())
+say("waits")
+try:
+    hoplo.get(ref)
+except hoplo.exceptions.HoploError as error:
+    say(type(error).__name__)
+heard()
+"""
+
+
+def test_the_bars_of_workers_of_a_dead_node_stayed(make_far: Any) -> None:
+    far = make_far(nodes=2)
+    program = far.machines[0].program(BARS, far.ids[1])
+    assert program.heard() == "waits"
+    far.kill_node(1)
+    assert program.heard() in ("NodeDiedError", "WorkerCrashedError")
+    ended = re.compile(r"\(waits pid=\d+\) unlucky .* 1/3.*\(its node has died\)\n")
+    until(lambda: ended.search(program.errors.read_text()), what="the bar is closed")
+    program.tell()
+    program.end()
 
 
 def own_bytes(pid: int) -> int:

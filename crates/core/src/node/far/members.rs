@@ -139,6 +139,7 @@ impl Node {
             dealt.remove(&node);
         }
         self.end_jobs_of(node);
+        self.close_bars_of_dead(node);
         self.actors_of_dead(node, &homes);
         self.execute_wills();
         self.fetches_of_dead(node);

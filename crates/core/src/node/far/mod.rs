@@ -24,6 +24,7 @@
 //!   It wants more when a grant crossed the demand; a lease too many is given back.
 
 mod actors;
+mod bars;
 mod bytes;
 mod demands;
 mod drain;
@@ -105,6 +106,7 @@ pub(super) struct Far {
     leases: BTreeMap<LeaseId, Leased>,
     /// Nodes that were told of a job of ours.
     told: BTreeMap<JobId, BTreeSet<NodeNumber>>,
+    bars: bars::Bars,
     /// Workers of this node that are actors of other homes.
     hosted: BTreeMap<ProcessId, Hosted>,
     fetches: functions::Fetches,
@@ -201,6 +203,7 @@ impl Far {
             channels: BTreeSet::new(),
             leases: BTreeMap::new(),
             told: BTreeMap::new(),
+            bars: bars::Bars::new(),
             hosted: BTreeMap::new(),
             fetches: functions::Fetches::default(),
             names: names::Names::default(),

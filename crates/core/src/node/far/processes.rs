@@ -77,6 +77,7 @@ impl Node {
         self.far.leases.retain(|_, leased| leased.holder != id);
         self.far.group_asks.forget(id);
         self.far.watched.remove(&id);
+        self.far.bars.retain(|(_, driver)| *driver != id);
         let mut nodes: BTreeSet<NodeNumber> = self.far.dealt.remove(&id).unwrap_or_default();
         self.let_arguments_go(id);
         self.known_worker_gone(id);

@@ -170,6 +170,7 @@ impl Node {
             ToClient::ActorState { actor, state: ActorState::Dead { .. } } => {
                 self.watches_no_more(to, *actor);
             }
+            ToClient::Output { lines, .. } => self.hears_of_bars(from, to, lines),
             ToClient::ActorFound { request, found } => {
                 // Else it was given up, and whoever asked has heard so.
                 if let Some(ask) = self.name_asked(to, *request) {

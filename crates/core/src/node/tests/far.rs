@@ -13,6 +13,7 @@ use super::*;
 use crate::control::{NodeEntry, NodeState};
 use crate::node::Passing;
 
+mod bars;
 mod copies;
 mod demands;
 mod drain;
