@@ -188,12 +188,12 @@ def init(
     """Starts a node for this program, or joins one that runs. The first API call does it, too.
 
     `address` "local" starts a node that ends with this program. "auto" joins the node that
-    `hoplo start --head` left on this machine. The path of a session's folder joins that node.
-    "HOST:PORT" joins the cluster of the head that listens there: the node of it that runs on this
-    machine, or, if there is none, one without CPUs that ends with this program. For that it needs a
-    token: `_token_file`, HOPLO_TOKEN or ~/.hoplo/token. Of several machines that may be head name
-    all, with commas between. None is the address in HOPLO_ADDRESS, or
-    "local" if that is not set.
+    `hoplo start` left on this machine, or, without one, that of the program of yours that began
+    last and has a node of its own. The path of a session's folder joins that node. "HOST:PORT"
+    joins the cluster of the head that listens there: the node of it that runs on this machine, or,
+    if there is none, one without CPUs that ends with this program. For that it needs a token:
+    `_token_file`, HOPLO_TOKEN or ~/.hoplo/token. Of several machines that may be head name all,
+    with commas between. None is the address in HOPLO_ADDRESS, or "local" if that is not set.
 
     `num_cpus`, `num_gpus` and `resources` say how many units of each the node has; `memory` and
     `object_store_memory` are in bytes. What is not given is what the machine has. They and `labels`

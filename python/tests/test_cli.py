@@ -190,6 +190,21 @@ print(hoplo.get(counter.add.remote()), hoplo.get_runtime_context().get_job_id())
     assert hoplo.get(counter.add.remote()) == 3
 
 
+def test_auto_did_not_find_the_node_of_another_program():
+    with hoplo.init(num_cpus=2, namespace="shared"):
+        counter = Counter.options(name="counter").remote()
+        assert hoplo.get(counter.add.remote()) == 1
+        other = """
+import hoplo
+hoplo.init(address="auto", namespace="shared")
+print(hoplo.get(hoplo.get_actor("counter").add.remote()))
+"""
+        assert run_driver(other).stdout == "2\n"
+        assert hoplo.get(counter.add.remote()) == 3
+    with pytest.raises(ConnectionFailedError, match="no node runs on this machine"):
+        hoplo.init(address="auto")
+
+
 def test_the_address_in_the_environment(head):
     told = head("--num-cpus", "1")
     by_name = run_driver(

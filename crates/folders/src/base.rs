@@ -102,6 +102,13 @@ impl Base {
         self.newest_head().filter(SessionFolder::is_live)
     }
 
+    /// Of programs whose node is their own and in no cluster, newest first. Such a node ends with its program.
+    pub fn of_programs(&self) -> Vec<SessionFolder> {
+        let mut sessions = self.live();
+        sessions.retain(|session| !session.is_in_cluster());
+        sessions
+    }
+
     /// The session of the last head, if that is dead and left its control store.
     pub fn left(&self) -> Option<SessionFolder> {
         self.newest_head().filter(|session| has_control(session) && !session.is_live())

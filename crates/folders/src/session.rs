@@ -52,6 +52,11 @@ impl SessionFolder {
         flock(&lock, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
     }
 
+    /// Its daemon has a certificate of a cluster.
+    pub(crate) fn is_in_cluster(&self) -> bool {
+        self.0.child(TLS).is_ok()
+    }
+
     /// Connects to its daemon.
     pub fn connect(&self, wait: &mut Wait<'_>) -> Result<Joined, JoinError> {
         join::connect(&self.0, SOCKET, wait)

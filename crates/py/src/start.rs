@@ -240,7 +240,7 @@ fn join(py: Python<'_>, address: &str, signals: &mut Signals) -> PyResult<Joined
         let mut wanted = || signals.none();
         let mut wait = Wait::for_answer(&mut wanted);
         match address {
-            "auto" => join_head(&mut wait),
+            "auto" => join_any(&mut wait),
             path => join_at(Path::new(path), &mut wait),
         }
     });
@@ -289,19 +289,30 @@ fn addresses(named: &str) -> Vec<SocketAddr> {
     named.flat_map(|one| one.to_socket_addrs().into_iter().flatten()).collect()
 }
 
-fn join_head(wait: &mut Wait<'_>) -> Result<Joined, String> {
+/// The one that `hoplo start` left; else that of the program which began last.
+fn join_any(wait: &mut Wait<'_>) -> Result<Joined, String> {
     let none = |why: String| {
         format!(
-            "no node runs on this machine that `hoplo start --head` left ({why}); start one, or call init() without an \
+            "no node runs on this machine ({why}): start one by `hoplo start --head`, or call init() without an \
              address for a node of this program's own"
         )
     };
     let places = Places::of_environment();
     let base = places.find().map_err(|error| error.to_string())?;
     let base = base.ok_or_else(|| none(format!("there is no {places}")))?;
-    let head = base.current();
-    let head = head.ok_or_else(|| none(format!("none in {}", base.path().display())))?;
-    head.connect(wait).map_err(|error| format!("{}: {error}", head.path().display()))
+    let at = |session: &SessionFolder, error: JoinError| {
+        format!("{}: {error}", session.path().display())
+    };
+    if let Some(head) = base.current() {
+        return head.connect(wait).map_err(|error| at(&head, error));
+    }
+    for session in base.of_programs() {
+        match session.connect(wait) {
+            Err(JoinError::Io(_)) => {} // it ends just now
+            joined => return joined.map_err(|error| at(&session, error)),
+        }
+    }
+    Err(none(format!("none in {}", base.path().display())))
 }
 
 fn join_at(path: &Path, wait: &mut Wait<'_>) -> Result<Joined, String> {
