@@ -133,6 +133,25 @@ def test_a_task_that_runs_and_those_that_wait_say_so(tmp_path: Path) -> None:
         hoplo.get(waiting)
 
 
+def test_of_dead_nodes_as_many_actors_are_read_as_are_wanted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, query = [], _core.query
+
+    def watched(kind: str, argument: str | None = None, missing: list[str] | None = None) -> str:
+        asked.append(argument)
+        return query(kind, argument, missing)
+
+    monkeypatch.setattr(_core, "query", watched)
+    for filters in ([("state", "=", "alive")], [("name", "!=", "a"), ("state", "!=", "DEAD")]):
+        state.list_actors(filters=filters)
+    state.list_actors(limit=3)
+    for filters in ([("state", "=", "dead")], [("state", "!=", "ALIVE")], [("name", "=", "a")]):
+        state.list_actors(filters=filters)
+    state.list_actors(explain=True)
+    assert asked == ["0", "0", "3", "", "", "", ""]
+
+
 def test_calls_of_actors_name_their_actor_and_dead_actors_their_cause(tmp_path: Path) -> None:
     counter = Counter.options(name="the counter").remote()
     assert hoplo.get(counter.add.remote()) == 1

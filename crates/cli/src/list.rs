@@ -210,12 +210,25 @@ impl Filter {
     }
 }
 
+impl ListArgs {
+    /// Nothing need be read of what dead nodes left; `keys`: of the filters.
+    fn wants_no_dead_actors(&self, keys: &[&str]) -> bool {
+        let no_dead = |(filter, key): (&Filter, &&str)| {
+            *key == "state" && (filter.value == "dead") != filter.equal
+        };
+        self.what == What::Actors && self.filter.iter().zip(keys).any(no_dead)
+    }
+}
+
 pub(crate) fn list(args: &ListArgs) -> Result<()> {
     let keys = args.filter.iter().map(|filter| filter.key(args.what));
     let keys: Vec<&str> = keys.collect::<Result<_>>()?;
     let mut tool = Tool::find(args.target.session.as_deref())?;
     repeated(args.watch, |again| {
-        let found = Found::ask(&mut tool, args.what, args.ended)?;
+        let found = match args.wants_no_dead_actors(&keys) {
+            true => Found::living_actors(&mut tool)?,
+            false => Found::ask(&mut tool, args.what, args.ended)?,
+        };
         let Found { mut rows, more } = found;
         rows.retain(|row| {
             let met = |(filter, key): (&Filter, &&str)| {
@@ -319,6 +332,11 @@ struct Found {
 }
 
 impl Found {
+    /// And those that died at nodes that live.
+    fn living_actors(tool: &mut Tool) -> Result<Self> {
+        Ok(Self { rows: rows(&tool.query("actors", "0")?).to_vec(), more: 0 })
+    }
+
     fn ask(tool: &mut Tool, what: What, ended: bool) -> Result<Self> {
         let (kind, past) = match what {
             What::Tasks => return Self::tasks(tool, ended),

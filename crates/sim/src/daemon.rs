@@ -6,7 +6,8 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use hoplo_base::{Instant, JobId, ProcessId, ResourceSet, TaskId};
+use hoplo_base::{Instant, JobId, ProcessId, ResourceSet};
+use hoplo_core::control::rows::home_of_actor_key;
 use hoplo_core::control::{CasError, ControlStore, NodeEntry, Row};
 use hoplo_core::node::{
     Answer, Config, Effect, Event, KEYS_MAX, Node, Question, Report, Rows, RowsPage,
@@ -446,9 +447,8 @@ impl Cluster {
             Effect::ForgetSpilled { range, end } => self.here.memory.forget(range, end),
             Effect::ResetSlots { slots } => self.here.memory.reset_slots(&slots),
             Effect::Save { key, value, last } => {
-                let actor = (key.table == Table::Actor).then(|| key.bytes.as_slice().try_into());
-                let actor = actor.and_then(Result::ok).map(TaskId::from_bytes);
-                let home = actor.map(|actor| actor.owner.node());
+                let actor = (key.table == Table::Actor).then_some(&key.bytes);
+                let home = actor.and_then(|bytes| home_of_actor_key(bytes));
                 if home.is_some_and(|home| home != self.here.number) {
                     self.count("rows that heirs wrote of actors");
                 }

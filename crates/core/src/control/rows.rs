@@ -19,8 +19,8 @@ use hoplo_wire::control::{Key, Refusal, Row, Table};
 use hoplo_wire::join::{JoinRole, TokenId};
 use hoplo_wire::peer::KnownActor;
 
-/// First byte of every typed row; raised with every change of an entry's fields.
-pub const ROW_FORMAT: u8 = 6;
+/// First byte of every typed row; raised with every change of an entry's fields, or of its key.
+pub const ROW_FORMAT: u8 = 7;
 
 /// What a table's rows are made of: a key that names the thing, and the thing.
 pub trait Entry: Serialize + for<'a> Deserialize<'a> {
@@ -482,6 +482,8 @@ impl Entry for HistoryEntry {
     }
 }
 
+const NODE_KEY_BYTES: usize = 4;
+
 pub fn node_key(node: NodeNumber) -> Key {
     Key { table: Table::Node, bytes: node.number().to_be_bytes().to_vec() }
 }
@@ -491,9 +493,9 @@ pub fn node_of_key(bytes: &[u8]) -> Option<NodeNumber> {
     bytes.try_into().ok().map(u32::from_be_bytes).and_then(NodeNumber::of_number)
 }
 
-/// Whose row that is.
-pub fn actor_of_key(bytes: &[u8]) -> Option<ActorId> {
-    bytes.try_into().ok().map(TaskId::from_bytes).map(ActorId)
+/// At which node the actor of that row is at home.
+pub fn home_of_actor_key(bytes: &[u8]) -> Option<NodeNumber> {
+    bytes.get(..NODE_KEY_BYTES).and_then(node_of_key)
 }
 
 pub fn job_key(job: JobId) -> Key {
@@ -509,8 +511,11 @@ pub fn token_key(token: TokenId) -> Key {
     Key { table: Table::Token, bytes: token.0.to_be_bytes().to_vec() }
 }
 
+/// All rows of actors that are at home at one node are a range.
 pub fn actor_key(actor: ActorId) -> Key {
-    Key { table: Table::Actor, bytes: actor.0.to_bytes().to_vec() }
+    let mut bytes = node_key(actor.0.owner.node()).bytes;
+    bytes.extend_from_slice(&actor.0.to_bytes());
+    Key { table: Table::Actor, bytes }
 }
 
 pub fn group_key(group: GroupId) -> Key {

@@ -4,7 +4,7 @@
 //!   ToNode::Ran --`HISTORY_WRITTEN_EVERY` later--> a step: its rows are put --all written--> the next step, if there is more
 //!                                                     ^                  \--refused: the same rows, `HISTORY_AGAIN_AFTER` later
 //!   a question about history --the rows of each dead node, the latest death first--> part of the answer
-//!   a question about actors --rows of actors whose home is dead--> the same
+//!   a question about actors --rows of actors whose home is dead, as many as are wanted--> the same
 //!   a head hears of a death --> rows of nodes that died long before are deleted
 //! ```
 //! A living node answers for itself. Only the rows of dead ones are read, so nothing is told twice. What ended in the last two seconds of a
@@ -16,6 +16,7 @@
 //! - PAST-3: a row that was refused is put again, unless the same row was put with more in it, or was dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::time::Duration;
 
 use hoplo_base::NodeNumber;
@@ -27,7 +28,7 @@ use hoplo_base::limits::{
 use hoplo_wire::control::{Key, Table};
 
 use super::{Answer, Asked, Effect, Node, Question, RowsPage, Timer};
-use crate::control::rows::node_key;
+use crate::control::rows::{home_of_actor_key, node_key};
 use crate::control::{ActorEntry, Entry, HistoryEntry};
 use crate::history::{Step, Writer};
 
@@ -74,8 +75,8 @@ pub(super) struct Reading {
 enum Whose {
     /// What the callers of these nodes ran. The next one is the last of them.
     Runs(Vec<NodeNumber>),
-    /// Actors whose homes these are: all rows of actors are read, since their keys do not begin with the node.
-    Actors(BTreeSet<NodeNumber>),
+    /// Actors whose homes these are, and how many more are wanted. The rows of a home are a range: those of others are passed over.
+    Actors { homes: BTreeSet<NodeNumber>, wanted: usize },
 }
 
 /// What dead nodes left.
@@ -88,6 +89,17 @@ pub struct PastRows {
 impl Reading {
     fn of(whose: Whose) -> Self {
         Self { whose, found: PastRows::default(), bytes: 0, refused: None }
+    }
+}
+
+/// Where the next row of one of these homes may lie, from there on.
+fn next_of(homes: &BTreeSet<NodeNumber>, from: Vec<u8>) -> Option<Vec<u8>> {
+    match home_of_actor_key(&from) {
+        Some(home) if !homes.contains(&home) => {
+            let mut later = homes.range((Bound::Excluded(home), Bound::Unbounded));
+            later.next().map(|home| node_key(*home).bytes)
+        }
+        Some(_) | None => Some(from),
     }
 }
 
@@ -237,12 +249,13 @@ impl Node {
     }
 
     /// The same of actors that were at home at dead nodes.
-    pub(super) fn begin_reading_actors(&mut self, round: u64) -> Option<Reading> {
-        if !self.has_past() {
+    pub(super) fn begin_reading_actors(&mut self, round: u64, wanted: usize) -> Option<Reading> {
+        if wanted == 0 || !self.has_past() {
             return None;
         }
-        self.ask_actors(None, round);
-        Some(Reading::of(Whose::Actors(self.dead_nodes().into_iter().collect())))
+        let homes: BTreeSet<NodeNumber> = self.dead_nodes().into_iter().collect();
+        self.ask_actors(homes.first().map(|home| node_key(*home).bytes), round);
+        Some(Reading::of(Whose::Actors { homes, wanted }))
     }
 
     fn ask_actors(&mut self, from: Option<Vec<u8>>, round: u64) {
@@ -274,13 +287,17 @@ impl Node {
                     return self.queries.count(round, bytes);
                 }
             }
-            Whose::Actors(homes) => {
+            Whose::Actors { homes, wanted } => {
                 let entries = values.flat_map(ActorEntry::of_value);
                 let theirs = entries.filter(|entry| homes.contains(&entry.actor.0.owner.node()));
                 // People do not read what a handle and a restart need.
                 let bare = theirs.map(|it| ActorEntry { handle: Vec::new(), will: None, ..it });
-                reading.found.actors.extend(bare);
-                if next.is_some() && !full {
+                let before = reading.found.actors.len();
+                reading.found.actors.extend(bare.take(*wanted));
+                *wanted -= reading.found.actors.len() - before;
+                let more = !full && *wanted > 0;
+                let next = next.filter(|_| more).and_then(|next| next_of(homes, next));
+                if next.is_some() {
                     self.ask_actors(next, round);
                     return self.queries.count(round, bytes);
                 }

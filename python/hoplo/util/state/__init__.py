@@ -107,7 +107,12 @@ def list_actors(
     """
     look = _Look(address, timeout, raise_on_missing_output, explain, options)
     checked = _filters.parsed(filters, ActorState, "actors")
-    return look.shown(look.actors(), checked, limit)
+    of_dead_nodes_max = None
+    if _filters.excludes(checked, "state", "DEAD"):
+        of_dead_nodes_max = 0
+    elif not checked and not look.explains and _is_count(limit):
+        of_dead_nodes_max = limit
+    return look.shown(look.actors(of_dead_nodes_max), checked, limit)
 
 
 def list_objects(
@@ -569,7 +574,7 @@ class _Look(Asked):
             raise StateError(f"timeout must be more than 0 seconds, not {timeout!r}")
         _join(address)
         self._raises = raises
-        self._explain = explain
+        self.explains = explain
 
     def shown(
         self, rows: list[_Row], filters: list[tuple[str, str, Any]], limit: int
@@ -579,7 +584,7 @@ class _Look(Asked):
             raise StateError(f"limit must be a whole number above 0, not {limit!r}")
         self.finish()
         found = _filters.kept(rows, filters)
-        if self._explain:
+        if self.explains:
             more = f"; {self.forgotten} runs are not remembered any more" if self.forgotten else ""
             print(f"hoplo: {min(limit, len(found))} of {len(found)}{more}", file=sys.stderr)
         return found[:limit]

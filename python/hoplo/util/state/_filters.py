@@ -47,6 +47,12 @@ def kept(rows: Iterable[Row], filters: list[Filter]) -> list[Row]:
     return [row for row in rows if all(check(row) for check in checks)]
 
 
+def excludes(filters: list[Filter], key: str, value: str) -> bool:
+    """No row with this value passes."""
+    of_key = [one for one in filters if one[0] == key]
+    return any((_comparable(given) == value.lower()) != (how == "=") for _, how, given in of_key)
+
+
 def _check(one: Filter) -> Callable[[StateSchema], bool]:
     key, predicate, value = one
     wanted = _comparable(value)

@@ -66,8 +66,10 @@ class Asked:
 
     # ---- what else there is ----
 
-    def actors(self) -> list[ActorState]:
-        return [_actor(row) for row in self.ask("actors")]
+    def actors(self, of_dead_nodes_max: int | None = None) -> list[ActorState]:
+        """`of_dead_nodes_max`: of actors whose node is dead, so many at most."""
+        many = "" if of_dead_nodes_max is None else str(of_dead_nodes_max)
+        return [_actor(row) for row in self.ask("actors", many)]
 
     def objects(self) -> list[ObjectState]:
         pids = self._pids()

@@ -19,7 +19,7 @@ use hoplo_base::{JobId, NodeNumber};
 use hoplo_wire::peer::KnownActor;
 
 use super::Node;
-use crate::control::rows::{actor_of_key, job_key};
+use crate::control::rows::{home_of_actor_key, job_key};
 use crate::control::store;
 use crate::control::{
     ActorEntry, ActorPhase, ControlStore, Entry, JobEntry, NodeEntry, NodeState, Table,
@@ -45,9 +45,8 @@ impl Node {
         }
         let homes: Vec<NodeNumber> =
             self.heirs_after(entry.node, heir).iter().map(|it| it.home).collect();
-        let is_theirs = |key: &[u8]| {
-            actor_of_key(key).is_some_and(|actor| homes.contains(&actor.0.owner.node()))
-        };
+        let is_theirs =
+            |key: &[u8]| home_of_actor_key(key).is_some_and(|home| homes.contains(&home));
         let mut theirs = Vec::new();
         // There may be very many others.
         store::rows(store, Table::Actor, |key, row| {

@@ -100,7 +100,8 @@ impl Node {
 
     /// There may be something of dead nodes in it.
     fn asks_past(&self, asker: Asker, here: &Here) -> bool {
-        *here == Here::Actors && matches!(asker, Asker::Process(_)) && self.has_past()
+        let wants = matches!(here, Here::Actors { dead_max } if *dead_max > 0);
+        wants && matches!(asker, Asker::Process(_)) && self.has_past()
     }
 
     /// Another node's round of `why`.
@@ -249,7 +250,9 @@ impl Node {
             (Topic::Everywhere { subject, .. }, Asker::Process(_)) if subject.is_past() => {
                 self.begin_reading_runs(number)
             }
-            (Topic::Here(Here::Actors), Asker::Process(_)) => self.begin_reading_actors(number),
+            (Topic::Here(Here::Actors { dead_max }), Asker::Process(_)) => {
+                self.begin_reading_actors(number, *dead_max)
+            }
             (
                 Topic::Here(_)
                 | Topic::Everywhere { .. }

@@ -6,6 +6,8 @@ use std::time::Duration;
 use hoplo_base::limits::FAR_ANSWER_PART_BYTES;
 use hoplo_base::{AnyId, NodeNumber, ObjectId, ProcessId, Size};
 
+use super::HERE;
+
 /// Of a question about logs: it goes to all nodes.
 const ALL: &str = "all";
 
@@ -30,7 +32,10 @@ pub enum Here {
     Nodes,
     ClusterResources,
     AvailableResources,
-    Actors,
+    /// Of those that were at home at dead nodes at most so many.
+    Actors {
+        dead_max: usize,
+    },
     /// Those whose driver was here, and of a head those that its store has.
     Jobs,
     Objects,
@@ -97,7 +102,14 @@ impl Subject {
             "nodes" => Self::Here(Here::Nodes),
             "cluster_resources" => Self::Here(Here::ClusterResources),
             "available_resources" => Self::Here(Here::AvailableResources),
-            "actors" => Self::Here(Here::Actors),
+            "actors" => {
+                let many = || format!("actors are asked with a number of rows, not {argument:?}");
+                let dead_max = match argument.as_str() {
+                    "" | HERE => usize::MAX,
+                    number => number.parse().map_err(|_| many())?,
+                };
+                Self::Here(Here::Actors { dead_max })
+            }
             "objects" => Self::Here(Here::Objects),
             "locations" => Self::Here(Here::Locations(objects_of(&argument)?)),
             "jobs" => Self::Here(Here::Jobs),
@@ -137,7 +149,7 @@ impl Here {
     pub(super) fn kind(&self) -> Option<&'static str> {
         match self {
             Self::AvailableResources => Some("available_resources"),
-            Self::Actors => Some("actors"),
+            Self::Actors { .. } => Some("actors"),
             Self::Objects => Some("objects"),
             Self::Locations(_) => Some("locations"),
             Self::Jobs => Some("jobs"),
@@ -158,7 +170,7 @@ impl Here {
             | Self::Nodes
             | Self::ClusterResources
             | Self::AvailableResources
-            | Self::Actors
+            | Self::Actors { .. }
             | Self::Jobs
             | Self::Objects
             | Self::Locations(_)
@@ -181,7 +193,7 @@ impl Here {
             Self::Nodes
             | Self::ClusterResources
             | Self::AvailableResources
-            | Self::Actors
+            | Self::Actors { .. }
             | Self::Jobs
             | Self::Objects
             | Self::Workers

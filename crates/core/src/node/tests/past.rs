@@ -11,7 +11,7 @@ use hoplo_wire::node::{Run, RunCall, Runs};
 use super::far::{node_entry, number};
 use super::*;
 use crate::control::{ActorEntry, ActorPhase, ControlStore, HistoryEntry, MemoryStore, NodeState};
-use crate::node::{Others, PastRows, RowsPage};
+use crate::node::{Others, RowsPage};
 
 /// One node of a cluster, and the store of that.
 struct Kept {
@@ -21,6 +21,8 @@ struct Kept {
     away: bool,
     refuses: bool,
     puts: usize,
+    /// Rows that were read.
+    read: usize,
     index: u64,
 }
 
@@ -49,7 +51,7 @@ impl Kept {
         });
         shell.node.set_wall_clock(1_000_000_000);
         let (store, index) = (MemoryStore::new(), 0);
-        let mut kept = Self { shell, store, away: false, refuses: false, puts: 0, index };
+        let mut kept = Self { shell, store, away: false, refuses: false, puts: 0, read: 0, index };
         kept.hears_of(0, NodeState::Alive);
         kept.hears_of(at, NodeState::Alive);
         kept
@@ -92,6 +94,7 @@ impl Kept {
                 Question::Scan { .. } if self.refuses => Answer::Page(Err(refusal())),
                 Question::Scan { table, prefix, from } => {
                     let page = self.store.scan(table, &prefix, from.as_deref(), 2);
+                    self.read += page.rows.len();
                     let rows = page.rows.into_iter().map(|(key, row)| (key, row.value)).collect();
                     Answer::Page(Ok(RowsPage { rows, next: page.next }))
                 }
@@ -132,8 +135,12 @@ impl Kept {
     }
 
     fn asks(&mut self, kind: &str) -> Option<Others> {
+        self.asks_with(kind, if kind == "history" { "10" } else { "" })
+    }
+
+    fn asks_with(&mut self, kind: &str, argument: &str) -> Option<Others> {
         let tool = self.shell.tool();
-        self.shell.asks(tool, 1, kind, if kind == "history" { "10" } else { "" });
+        self.shell.asks(tool, 1, kind, argument);
         self.settle();
         let at_once = self.shell.whole_report(tool, 1);
         if at_once.is_none() {
@@ -234,32 +241,67 @@ fn a_question_reads_the_rows_of_dead_nodes_only_the_latest_death_first() {
     assert_eq!(nodes, expected, "nothing of 2, which lives, and 3, which nobody knows");
 }
 
+impl Kept {
+    /// So many actors are at home there.
+    fn actors_of(&mut self, at: usize, count: u64) {
+        for seq in 1..=count {
+            let entry = ActorEntry {
+                actor: ActorId(TaskId { owner: ProcessId::new(number(at), 1, 1), seq }),
+                class_name: "A".to_string(),
+                name: String::new(),
+                namespace: String::new(),
+                job: JobId(1),
+                state: ActorPhase::Alive,
+                incarnation: 0,
+                detached: false,
+                handle: vec![1],
+                failure: None,
+                lost: false,
+                will: None,
+            };
+            self.store.put(entry.key(), entry.to_value()).unwrap();
+        }
+    }
+
+    /// Homes of the actors of dead nodes that the answer has, and how many rows were read for it.
+    fn dead_actors(&mut self, argument: &str) -> (Vec<NodeNumber>, usize) {
+        let before = self.read;
+        let past = self.asks_with("actors", argument).unwrap().past;
+        assert!(past.actors.iter().all(|it| it.handle.is_empty()) && past.runs.is_empty());
+        let homes = past.actors.iter().map(|it| it.actor.0.owner.node());
+        (homes.collect(), self.read - before)
+    }
+}
+
 #[test]
 fn a_question_about_actors_reads_the_rows_of_those_that_were_at_home_at_dead_nodes() {
     let mut kept = Kept::new(0);
     for at in 0..3 {
-        let entry = ActorEntry {
-            actor: ActorId(TaskId { owner: ProcessId::new(number(at), 1, 1), seq: 1 }),
-            class_name: "A".to_string(),
-            name: String::new(),
-            namespace: String::new(),
-            job: JobId(1),
-            state: ActorPhase::Alive,
-            incarnation: 0,
-            detached: false,
-            handle: vec![1],
-            failure: None,
-            lost: false,
-            will: None,
-        };
-        kept.store.put(entry.key(), entry.to_value()).unwrap();
+        kept.actors_of(at, 1);
     }
-    assert_eq!(kept.asks("actors").unwrap().past, PastRows::default(), "nobody is dead");
+    assert_eq!(kept.dead_actors(""), (vec![], 0), "nobody is dead");
     kept.dies(1);
-    let others = kept.asks("actors").unwrap();
-    let homes: Vec<_> = others.past.actors.iter().map(|it| it.actor.0.owner.node()).collect();
-    assert_eq!(homes, [number(1)]);
-    assert_eq!((others.past.actors[0].handle.len(), others.past.runs.len()), (0, 0));
+    assert_eq!(kept.dead_actors("").0, [number(1)]);
+}
+
+#[test]
+fn a_question_about_actors_read_the_rows_of_all_homes() {
+    let mut kept = Kept::new(0);
+    for (at, count) in [(0, 20), (1, 3), (2, 20), (3, 20), (4, 3), (5, 20)] {
+        kept.actors_of(at, count);
+    }
+    for dead in [1, 4] {
+        kept.dies(dead);
+    }
+    // Pages have two rows: of a home that lives at most one is read.
+    let homes = [[number(1); 3], [number(4); 3]].concat();
+    assert_eq!(kept.dead_actors(""), (homes.clone(), 8));
+    assert_eq!(kept.dead_actors("3"), (homes[..3].to_vec(), 4));
+    assert_eq!(kept.dead_actors("1"), (homes[..1].to_vec(), 2));
+    assert_eq!(kept.dead_actors("0"), (vec![], 0));
+    let (tool, count) = (kept.shell.tool(), "three");
+    kept.shell.asks(tool, 1, "actors", count);
+    assert!(kept.shell.refusal(tool).unwrap().contains("a number of rows, not \"three\""));
 }
 
 #[test]
