@@ -34,6 +34,7 @@ class ForTasks(Common, total=False):
     retry_exceptions: bool | Sequence[type[BaseException]] | None
     max_calls: int | None
     _generator_backpressure_num_objects: int | None
+    _near_first: bool | None
 
 
 class ForActors(Common, total=False):
