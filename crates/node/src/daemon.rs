@@ -707,7 +707,10 @@ impl Daemon {
             drained if self.node.drains() => drained,
             _ => "it was stopped",
         };
-        self.control.leave(self.node.config().node, why);
+        // Of one that was declared dead the verdict stays: it names who goes on with what it had.
+        if self.fenced.is_none() {
+            self.control.leave(self.node.config().node, why);
+        }
         // The cluster goes on, if need be with another head.
         let goes_on = self.stays || self.control.is_over();
         if let Some(carrier) = self.carrier.take().filter(|_| !goes_on) {

@@ -517,14 +517,14 @@ impl Control {
     }
 
     /// This node ends in order: nobody has to find that out. Its row says so before its connections end: who sees those end
-    /// first takes it for a death, and gives it a reason of its own.
+    /// first takes it for a death, and gives it a reason of its own. A verdict that was faster stays.
     pub(crate) fn leave(&mut self, me: NodeNumber, why: &str) {
         let Store::Far(far) = &mut self.store else { return };
         let Some(mut entry) = far.nodes().find(|entry| entry.node == me).cloned() else { return };
         if !entry.state.is_dead() {
             let heir = heir_of(me, far.nodes());
             entry.state = NodeState::Dead { why: why.to_string(), heir };
-            far.save(entry.key(), entry.to_value(), false);
+            far.change(&entry);
             far.wait_for_saves(CLOSES_WITHIN);
         }
     }
