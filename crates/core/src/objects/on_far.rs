@@ -72,6 +72,14 @@ impl ObjectDirectory {
         if !is_handle(object) {
             self.lineage_begins(object);
         }
+        if self.record(object).has_lost_all() {
+            // Bytes of the first one may still arrive: what lies in either is held.
+            self.contain(&contains);
+            let record = self.records.get_mut(&object).expect("it was just there");
+            record.contains.extend(contains);
+            record.add_copy(copy);
+            return self.touch(object);
+        }
         if is_handle(object) || !self.record(object).state.is_open() {
             // Its task ran twice: the first value stays. Whoever hears of this one asks here.
             match self.records.get_mut(&object) {

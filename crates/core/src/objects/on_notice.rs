@@ -77,7 +77,9 @@ impl ObjectDirectory {
         let at_home = self.is_at_home(object);
         let state = &self.record(object).state;
         let is_elsewhere = matches!(state, State::Elsewhere { .. }) && !at_home;
-        if !state.is_open() && !is_elsewhere {
+        let all_lost = at_home && self.record(object).has_lost_all();
+        let state = &self.record(object).state;
+        if !state.is_open() && !is_elsewhere && !all_lost {
             // Its task ran twice (a retry, an adoption): the first value stays. Until its bytes are free, whoever
             // was told of this one may read it, and gets the refs that lie in it.
             self.contain(&contains);
@@ -97,7 +99,11 @@ impl ObjectDirectory {
             Some(place) => self.map(object, place, location),
             None => self.stored(object, location),
         };
-        if at_home {
+        if all_lost {
+            // Who made the first one died before its bytes were here: this is what is waited for.
+            self.records.get_mut(&object).expect("it was just there").end_fetching(self.node);
+            self.settle(object, state, contains, effects);
+        } else if at_home {
             self.fulfil(object, state, contains, effects);
         } else {
             self.tell_home((from, holder), object, (state.len(), contains.clone()), effects);

@@ -213,6 +213,11 @@ impl Record {
         self.told_copies().map(|copy| copy.node)
     }
 
+    /// Its value was at nodes that died. What was being fetched from there may still come.
+    pub(super) fn has_lost_all(&self) -> bool {
+        matches!(self.state, State::Elsewhere { .. }) && self.copies().next().is_none()
+    }
+
     /// With the words by which they said so.
     pub(super) fn told_copies(&self) -> impl Iterator<Item = CopyAt> {
         self.abroad.iter().flat_map(|abroad| abroad.copies.iter().copied())

@@ -765,6 +765,28 @@ fn a_pull_from_a_node_that_died_may_have_come_to_its_end() {
     }
 }
 
+/// Its owner hears of the death as well, and runs the task again at once.
+#[test]
+fn what_is_made_again_while_a_pull_from_a_dead_node_ends_is_the_value() {
+    let (mut bench, haul, late) = Bench::with_haul();
+    let [here, there] = [home(1), home(2)];
+    for object in [here, there] {
+        bench.want(B, object);
+        bench.feed(far_sealed(THERE, object, &[]));
+    }
+    bench.feed(gone(THERE));
+    let location = bench.place(100);
+    let effects = bench.notice(A, sealed(here, location, &[], A));
+    assert_eq!(effects, [ready(B, here, Value::Stored(location), &[])]);
+    bench.feed(far_sealed(YONDER, there, &[]));
+    let failed = |object| Event::PullFailed { object, why: "dead".to_string(), lost: true };
+    assert_eq!(bench.feed(failed(there)), [pull_in(3, there, 100, &[YONDER])]);
+    let effects = bench.notice(haul, sealed(here, late, &[], haul));
+    assert!(matches!(effects[..], [Effect::Free { .. }]), "bytes of the first one: {effects:?}");
+    assert_eq!(bench.feed(failed(here)), []);
+    assert_eq!(bench.state(here), Some("stored"));
+}
+
 #[test]
 fn at_home_a_pull_is_tried_twice_before_who_waits_is_refused() {
     let (mut bench, object) = (Bench::new(), home(1));
