@@ -75,11 +75,10 @@ impl ObjectDirectory {
             return Ok(());
         }
         let at_home = self.is_at_home(object);
-        let state = &self.record(object).state;
-        let is_elsewhere = matches!(state, State::Elsewhere { .. }) && !at_home;
-        let all_lost = at_home && self.record(object).has_lost_all();
-        let state = &self.record(object).state;
-        if !state.is_open() && !is_elsewhere && !all_lost {
+        let record = self.record(object);
+        let is_elsewhere = matches!(record.state, State::Elsewhere { .. }) && !at_home;
+        let all_lost = at_home && record.has_lost_all();
+        if !record.state.is_open() && !is_elsewhere && !all_lost {
             // Its task ran twice (a retry, an adoption): the first value stays. Until its bytes are free, whoever
             // was told of this one may read it, and gets the refs that lie in it.
             self.contain(&contains);
