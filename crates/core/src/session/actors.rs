@@ -34,6 +34,10 @@ use super::{Call, Effect, SessionMachine, SubmitError};
 
 const BEING_KILLED: &str = "it is being killed";
 
+fn kill_for_good(actor: ActorId) -> Effect {
+    Effect::Node(ToNode::ActorKill { actor, no_restart: true })
+}
+
 #[derive(Debug)]
 pub(super) struct Actor {
     pub status: Status,
@@ -260,7 +264,7 @@ impl SessionMachine {
             let reason = BEING_KILLED.to_string();
             state.status = Status::Pending { reason, infeasible: false };
         }
-        effects.push(Effect::Node(ToNode::ActorKill { actor, no_restart: true }));
+        effects.push(kill_for_good(actor));
     }
 
     fn actor_mut(&mut self, actor: ActorId, effects: &mut Vec<Effect>) -> &mut Actor {
@@ -505,8 +509,7 @@ impl SessionMachine {
             lives => {
                 // Said before the kill was heard, or by another node that has taken its home's place and did not hear of it.
                 if let ActorState::Alive { .. } = lives {
-                    let (actor, no_restart) = (actor, true);
-                    effects.push(Effect::Node(ToNode::ActorKill { actor, no_restart }));
+                    effects.push(kill_for_good(actor));
                 }
                 ActorState::Pending { reason: BEING_KILLED.to_string(), infeasible: false }
             }

@@ -80,8 +80,9 @@ impl SessionMachine {
     }
 
     fn queue_for(&mut self, now: Instant, seq: u64) -> u32 {
-        let key = self.key_of(seq);
-        if self.tasks[&seq].call.options.near_first {
+        let options = self.tasks[&seq].call.options.clone();
+        let key = self.shape_key(&options.shape);
+        if options.near_first {
             self.use_locality();
         }
         if self.locality == Locality::Used { self.near_key(now, seq, key) } else { key }
