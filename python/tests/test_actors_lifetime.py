@@ -208,6 +208,26 @@ def test_kill_before_it_has_started():
         hoplo.get(counter.add.remote())
 
 
+def test_a_kill_before_its_argument_was_there_waited_for_the_argument(gate, tmp_path):
+    @hoplo.remote
+    def later(gate, notes):
+        gate.wait()
+        return notes
+
+    notes = Notes(tmp_path / "notes")
+    pending = later.remote(gate, notes)
+    counter = Counter.remote(pending)
+    early = counter.add.remote()
+    hoplo.kill(counter)
+    for ref in (early, counter.add.remote()):
+        with pytest.raises(ActorDiedError, match=r"Counter .*was killed by hoplo.kill\(\)"):
+            hoplo.get(ref, timeout=20)
+    gate.open()
+    hoplo.get(pending)
+    assert hoplo.get(Counter.remote().add.remote()) == 1
+    assert not notes.lines(), "its constructor never ran"
+
+
 def test_kill_takes_handles_only():
     with pytest.raises(TypeError, match=r"kill takes an actor's handle.*use hoplo.cancel"):
         hoplo.kill(hoplo.put(1))

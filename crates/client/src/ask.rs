@@ -101,8 +101,8 @@ impl Client {
     }
 
     pub fn kill_actor(&self, actor: ActorId, no_restart: bool) {
-        self.with(|session, _, effects| match no_restart {
-            true => session.kill_actor(actor, effects),
+        self.with(|session, now, effects| match no_restart {
+            true => session.kill_actor(now, actor, effects),
             false => effects.push(Effect::Node(ToNode::ActorKill { actor, no_restart })),
         });
     }

@@ -108,7 +108,8 @@ impl Node {
             }
             ToNode::ActorWatch { actor } => self.watch(from, actor),
             ToNode::ActorKill { actor, no_restart } => {
-                self.pass_to_actors(life::Event::Killed { actor, no_restart });
+                let swept = false;
+                self.pass_to_actors(life::Event::Killed { actor, no_restart, swept });
             }
             ToNode::ActorLookup { request, namespace, name } => {
                 self.look_up_actor(from, request, (namespace, name));

@@ -255,11 +255,17 @@ impl SessionMachine {
         Ok(task)
     }
 
-    /// Kills it for good: later calls wait for the daemon's word that it is dead, and none slips in (SES-8).
-    pub fn kill_actor(&mut self, actor: ActorId, effects: &mut Vec<Effect>) {
-        if let Some(state) = self.actors.get_mut(&actor)
-            && !matches!(state.status, Status::Dead { .. })
-        {
+    /// Kills it for good: later calls wait for the daemon's word that it is dead, and none slips in (SES-8). One whose constructor still
+    /// waits for arguments is known to this process alone, and is never created.
+    pub fn kill_actor(&mut self, now: Instant, actor: ActorId, effects: &mut Vec<Effect>) {
+        let own = self.tasks.get(&actor.0.seq).filter(|_| actor.0.owner == self.me);
+        if let Some(create) = own.and_then(|task| task.creates.as_ref()) {
+            let text = format!("{} ({actor}) was killed by hoplo.kill()", create.class_name);
+            let failure = Failure::new(FailureKind::ActorDied, text);
+            return self.fail_task(now, actor.0.seq, &failure, effects);
+        }
+        let state = self.actor_mut(actor, effects);
+        if !matches!(state.status, Status::Dead { .. }) {
             state.killed = true;
             let reason = BEING_KILLED.to_string();
             state.status = Status::Pending { reason, infeasible: false };

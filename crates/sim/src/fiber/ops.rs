@@ -105,7 +105,9 @@ impl Cluster {
                     self.books.facts.kills(actor, *no_restart);
                     if *no_restart {
                         self.books.facts.killers.insert((id, actor));
-                        self.session(id, |session, _, effects| session.kill_actor(actor, effects));
+                        self.session(id, |session, now, effects| {
+                            session.kill_actor(now, actor, effects);
+                        });
                     } else {
                         self.say(id, ToNode::ActorKill { actor, no_restart: false });
                     }

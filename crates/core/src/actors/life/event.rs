@@ -69,6 +69,7 @@ pub enum Event {
     Killed {
         actor: ActorId,
         no_restart: bool,
+        swept: bool,
     },
     /// No handle of it is left.
     Unreachable {

@@ -17,8 +17,8 @@
 //! Actors that were lost with an earlier daemon of the same control store are dead from the start; their names
 //! are remembered until somebody takes them, so that who asks for one hears why it is dead.
 //!
-//! Names are unique per namespace among actors that are neither dead nor on their way out. What is not known is answered
-//! only after a sweep of all sockets (REF-5): its creation may lie unread in another one.
+//! Names are unique per namespace among actors that are neither dead nor on their way out. What is not known is answered,
+//! or killed, only after a sweep of all sockets (REF-5): its creation may lie unread in another one.
 //!
 //! An actor whose home died comes into the table of the heir as it was (`Inherited`): with its worker, if that runs elsewhere, or without one.
 //!
@@ -135,7 +135,9 @@ impl ActorTable {
                     self.set_cause(actor, Failure::new(failure.kind, text), effects);
                 }
             }
-            Event::Killed { actor, no_restart } => self.on_killed(actor, no_restart, effects),
+            Event::Killed { actor, no_restart, swept } => {
+                self.on_killed(actor, no_restart, swept, effects);
+            }
             Event::Unreachable { actor } => self.on_unreachable(actor, effects),
             Event::ProcessGone { process, obituary } => {
                 self.on_process_gone(process, &obituary, effects);

@@ -5,12 +5,24 @@ use hoplo_base::{ActorId, JobId, NodeNumber, ProcessId};
 use hoplo_wire::Failure;
 use hoplo_wire::node::Obituary;
 
-use super::{Actor, ActorTable, Effect, Manner, Stage, died};
+use super::{Actor, ActorTable, Effect, Event, Manner, Stage, died};
 
 impl ActorTable {
-    pub(super) fn on_killed(&mut self, id: ActorId, no_restart: bool, effects: &mut Vec<Effect>) {
+    pub(super) fn on_killed(
+        &mut self,
+        id: ActorId,
+        no_restart: bool,
+        swept: bool,
+        effects: &mut Vec<Effect>,
+    ) {
         let text = format!("{} was killed by hoplo.kill()", self.title(id));
-        let Some(actor) = self.actors.get(&id) else { return };
+        let Some(actor) = self.actors.get(&id) else {
+            if !swept {
+                let again = Event::Killed { actor: id, no_restart, swept: true };
+                effects.push(Effect::AfterSweep(Box::new(again)));
+            }
+            return;
+        };
         if let Some(worker) = actor.worker() {
             let reason = "killed by hoplo.kill()".to_string();
             effects.push(Effect::Stop { worker, manner: Manner::Kill, reason });

@@ -122,7 +122,7 @@ fn a_taken_name_is_refused_with_the_remedy_or_found() {
         ]
     );
     // The name is free once its actor is dead.
-    table.handle(Event::Killed { actor: actor(1), no_restart: true });
+    table.handle(killed(true));
     assert!(matches!(table.create(spec(4, "eve", 0))[..], [.., Effect::AnswerCreate { .. }]));
 }
 
@@ -220,18 +220,35 @@ fn a_dead_worker_restarts_its_actor_as_often_as_allowed() {
     assert!(text.contains("SIGKILL") && text.contains("bye"), "{text}");
 }
 
+/// Of actor 1.
+fn killed(no_restart: bool) -> Event {
+    Event::Killed { actor: actor(1), no_restart, swept: false }
+}
+
+/// Its creator gave the handle away: who has it may be heard before the creator is.
+#[test]
+fn a_kill_that_came_before_its_actor_was_known_is_done_after_a_sweep() {
+    let mut table = Table::new();
+    let effects = table.handle(killed(true));
+    let [Effect::AfterSweep(again)] = &effects[..] else { panic!("{effects:?}") };
+    let again = (**again).clone();
+    table.create(spec(1, "", -1));
+    assert!(table.handle(again.clone()).contains(&Effect::Unplace { actor: actor(1) }));
+    assert_eq!(Table::new().handle(again), [], "it is known to nobody");
+}
+
 #[test]
 fn a_killed_actor_is_dead_at_once_and_one_that_may_restart_does() {
     let mut table = Table::alive(1);
-    let effects = table.handle(Event::Killed { actor: actor(1), no_restart: false });
+    let effects = table.handle(killed(false));
     assert!(matches!(effects[..], [Effect::Stop { manner: Manner::Kill, .. }]));
     assert!(matches!(told(&table.gone(10))[..], [ActorState::Restarting { .. }]));
-    let effects = table.handle(Event::Killed { actor: actor(1), no_restart: true });
+    let effects = table.handle(killed(true));
     assert!(effects.contains(&Effect::Unplace { actor: actor(1) }));
     assert!(dead_text(&effects).contains("hoplo.kill()"));
     // Its worker was on the way.
     assert!(matches!(table.place(1, 1, 11)[..], [Effect::Stop { .. }]));
-    assert_eq!(table.handle(Event::Killed { actor: actor(1), no_restart: true }), []);
+    assert_eq!(table.handle(killed(true)), []);
 }
 
 #[test]
@@ -266,7 +283,7 @@ fn a_job_ends_without_its_detached_actors_and_what_they_made() {
     let state = |table: &Table, seq| table.0.row(actor(seq)).unwrap().state;
     assert!(matches!(state(&table, 1), ActorState::Pending { .. }));
     assert!(matches!(state(&table, 3), ActorState::Pending { .. }));
-    let effects = table.handle(Event::Killed { actor: actor(1), no_restart: true });
+    let effects = table.handle(killed(true));
     assert!(effects.contains(&Effect::NodeRelease { objects: vec![handle] }));
 }
 

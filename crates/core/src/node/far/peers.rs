@@ -209,7 +209,8 @@ impl Node {
             ToNode::Tell { to, message } => self.tell(from, to, message),
             ToNode::ActorWatch { actor } => self.watch(from, actor),
             ToNode::ActorKill { actor, no_restart } => {
-                self.pass_to_actors(life::Event::Killed { actor, no_restart });
+                let swept = false;
+                self.pass_to_actors(life::Event::Killed { actor, no_restart, swept });
             }
             ToNode::ActorStarted { actor, incarnation, result } => {
                 let worker = from;

@@ -62,11 +62,24 @@ fn no_call_slips_into_an_actor_that_this_process_has_killed() {
     let kills = Effect::Node(ToNode::ActorKill { actor: A, no_restart: true });
     owner.method(A, method(-1));
     owner.restarting(A);
-    let ((), effects) = owner.act(|session, _, effects| session.kill_actor(A, effects));
+    let ((), effects) = owner.act(|session, now, effects| session.kill_actor(now, A, effects));
     assert_eq!(effects, std::slice::from_ref(&kills));
     let (late, _) = owner.method(A, method(-1));
     assert_eq!(owner.restarting(A), []);
     assert_eq!(owner.alive(A, 1), [kills], "it is killed there, too, and gets no call");
+    owner.state(A, dead());
+    assert_eq!(owner.kind_of(late.object(0)), FailureKind::ActorDied);
+}
+
+#[test]
+fn a_process_kills_an_actor_that_it_never_called() {
+    let mut owner = borrower();
+    let ((), effects) = owner.act(|session, now, effects| session.kill_actor(now, A, effects));
+    let kills = Effect::Node(ToNode::ActorKill { actor: A, no_restart: true });
+    assert_eq!(effects, [Effect::Node(ToNode::ActorWatch { actor: A }), kills.clone()]);
+    let (late, effects) = owner.method(A, method(-1));
+    assert_eq!(effects, []);
+    assert_eq!(owner.alive(A, 1), [kills], "the node did not know it when it was told");
     owner.state(A, dead());
     assert_eq!(owner.kind_of(late.object(0)), FailureKind::ActorDied);
 }
@@ -262,6 +275,27 @@ fn an_actor_whose_argument_failed_is_dead_and_its_callers_hear_why() {
     owner.reply(W, task, &[returned(failed(FailureKind::StoreFull))]);
     assert_eq!(owner.kind_of(method.object(0)), FailureKind::StoreFull);
     assert!(owner.session.actors.is_empty());
+}
+
+#[test]
+fn an_actor_that_is_killed_while_its_argument_is_pending_is_never_created() {
+    let mut owner = Owner::new();
+    let task = owner.task();
+    let constructor = Call {
+        options: Arc::new(CallOptions { returns: 0, ..options() }),
+        ..with_refs(&[task.object(0)])
+    };
+    let actor = owner.act(|s, now, effects| s.create_actor(now, constructor, create(), effects)).0;
+    let (early, _) = owner.method(actor, method(0));
+    let ((), effects) = owner.act(|session, now, effects| session.kill_actor(now, actor, effects));
+    assert_eq!(effects, []);
+    assert_eq!(owner.kind_of(early.object(0)), FailureKind::ActorDied);
+    owner.granted(1, W);
+    let effects = owner.reply(W, task, &[returned(inline(b"1"))]);
+    let created = |effect: &Effect| matches!(effect, Effect::Node(ToNode::ActorCreate { .. }));
+    assert!(!effects.iter().any(created), "{effects:?}");
+    let (late, _) = owner.method(actor, method(0));
+    assert_eq!(owner.kind_of(late.object(0)), FailureKind::ActorDied);
 }
 
 #[test]
