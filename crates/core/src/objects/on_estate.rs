@@ -33,7 +33,7 @@
 //! 2. *A copy that is late.* A node was fetching when the home died, and has all bytes after all have announced. If the object was called lost meanwhile,
 //!    it has a value again (`State::is_open`): who asks from then on gets it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hoplo_base::limits::{LINEAGE_TOLD_BYTES_MAX, LINEAGES_TOLD_BYTES_MAX};
 use hoplo_base::{NodeNumber, ObjectId, ProcessId, TaskId};
@@ -56,17 +56,18 @@ pub(super) struct Estates {
     lineages: BTreeMap<ObjectId, Lineage>,
     /// Bytes of their frames.
     lineage_bytes: usize,
-    /// Of other homes, and adopted by a process here: until that is gone, since it tells each result by itself.
+    /// Of other homes, and being run by processes here.
     adopted: BTreeMap<TaskId, Adopted>,
     /// In our charge, and adopted by a process of that node.
     pub(super) adopters: BTreeMap<ObjectId, NodeNumber>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Adopted {
-    by: ProcessId,
+    /// Who was asked to, and how often since it said last that it has.
+    by: BTreeMap<ProcessId, u32>,
     /// That were asked for.
-    objects: Vec<ObjectId>,
+    objects: BTreeSet<ObjectId>,
 }
 
 /// A dead one.
@@ -142,7 +143,8 @@ impl ObjectDirectory {
     /// The last word on it is ours from now on.
     fn inherit(&mut self, object: ObjectId, effects: &mut Vec<Effect>) {
         let lineage = self.estates.forget_lineage(object);
-        let adopter = self.estates.adopted.get(&object.task).map(|adopted| adopted.by);
+        let adopted = self.estates.adopted.get(&object.task);
+        let adopter = adopted.and_then(|adopted| adopted.by.keys().next().copied());
         let since = self.sweeps.asked;
         let record = self.records.get_mut(&object).expect("the caller has seen the record");
         record.unannounced = true;
@@ -390,13 +392,22 @@ impl ObjectDirectory {
         effects.push(Effect::AdoptAt { node, lineage, objects });
     }
 
-    /// Who is in charge asks this node, which waits for one of these, to have the task run.
+    /// Who is in charge asks this node, which waits for one of these, to have the task run. What was made here or came since then is known there
+    /// by now, or soon: that word went before this answer.
     pub(super) fn on_adopt_asked(
         &mut self,
         lineage: Lineage,
-        objects: Vec<ObjectId>,
+        mut objects: Vec<ObjectId>,
         effects: &mut Vec<Effect>,
     ) {
+        let is_known = |object: &ObjectId| {
+            let state = self.records.get(object).map(|record| &record.state);
+            state.is_some_and(|state| !state.is_open() && (state.is_here() || !state.is_stored()))
+        };
+        objects.retain(|object| !is_known(object));
+        if objects.is_empty() {
+            return;
+        }
         let haul = self.haul;
         let wants = |object: &ObjectId| {
             let record = self.records.get(object)?;
@@ -409,8 +420,9 @@ impl ObjectDirectory {
         for object in &objects {
             self.note(*object, "adopted for its home", Some(heir));
         }
-        let adopted = Adopted { by: heir, objects: objects.clone() };
-        self.estates.adopted.insert(lineage.task, adopted);
+        let adopted = self.estates.adopted.entry(lineage.task).or_default();
+        *adopted.by.entry(heir).or_default() += 1;
+        adopted.objects.extend(&objects);
         effects.push(Effect::Send { to: heir, message: ToClient::Adopt { lineage, objects } });
     }
 
@@ -448,15 +460,53 @@ impl ObjectDirectory {
 
     /// A process here is gone that had adopted some for others.
     pub(super) fn adopter_gone(&mut self, process: ProcessId, effects: &mut Vec<Effect>) {
-        let its = self.estates.adopted.iter().filter(|(_, adopted)| adopted.by == process);
-        for task in its.map(|(task, _)| *task).collect::<Vec<_>>() {
-            let Some(Adopted { objects, .. }) = self.estates.adopted.remove(&task) else {
-                continue;
-            };
+        let mut without = Vec::new();
+        self.estates.adopted.retain(|_, adopted| {
+            let was_its = adopted.by.remove(&process).is_some();
+            let ends = was_its && adopted.by.is_empty();
+            if ends {
+                without.push(Vec::from_iter(std::mem::take(&mut adopted.objects)));
+            }
+            !ends
+        });
+        for objects in without {
             // What is in our charge by now lost its owner as others do.
             if objects.first().is_some_and(|object| !self.is_at_home(*object)) {
                 self.not_adopted(objects, effects);
             }
+        }
+    }
+
+    /// A process here has run it, and what it could tell of the results is told. What is in our charge and has no value all the same lost it:
+    /// somebody is to run it again, once it is decided that nobody has it.
+    pub(super) fn adoption_over(&mut self, task: TaskId, by: ProcessId) {
+        if let Some(adopted) = self.estates.adopted.get_mut(&task) {
+            if let Some(asked) = adopted.by.get_mut(&by).filter(|asked| **asked > 1) {
+                *asked -= 1;
+                return;
+            }
+            adopted.by.remove(&by);
+            if adopted.by.is_empty() {
+                self.estates.adopted.remove(&task);
+            }
+        }
+        let results = self.records.range(task.object(0)..=task.object(u32::MAX));
+        let awaits = |record: &Record| record.state.owner() == Some(by);
+        let lost = results.filter(|(_, record)| awaits(record)).map(|(object, _)| *object);
+        for object in lost.collect::<Vec<_>>() {
+            let since = self.sweeps.asked;
+            let record = self.records.get_mut(&object).expect("it was just there");
+            let State::Pending { lineage, .. } = &mut record.state else { continue };
+            record.state = match lineage.take() {
+                Some(lineage) => State::Orphaned { lineage: Ok(lineage), since },
+                None => State::Unknown { since },
+            };
+            if !record.unannounced {
+                self.undecided.insert(object);
+            }
+            self.index(object, by);
+            self.note(object, "was made, and is lost", Some(by));
+            self.touch(object);
         }
     }
 

@@ -46,6 +46,10 @@ impl ObjectDirectory {
             Notice::RepliesEnded { from: worker, tokens } => {
                 self.on_replies_ended(worker, from, tokens)
             }
+            Notice::AdoptionOver { task } => {
+                self.adoption_over(task, from);
+                Ok(())
+            }
         };
         if let Err(what) = result {
             self.violation(from, what, effects);

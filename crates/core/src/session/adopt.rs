@@ -145,6 +145,7 @@ impl SessionMachine {
             let value = Value::Failed(Failure::new(FailureKind::ObjectLost, text));
             self.fulfil(now, *object, value, vec![], Origin::Own, effects);
         }
+        self.notice(now, Notice::AdoptionOver { task }, effects);
         self.flush(effects);
     }
 
@@ -164,6 +165,7 @@ impl SessionMachine {
             self.objects.remove(&task.object(index));
             self.fulfil(now, original.object(index), value, contains, origin, effects);
         }
+        self.notice(now, Notice::AdoptionOver { task: original }, effects);
     }
 
     pub(super) fn fulfil(

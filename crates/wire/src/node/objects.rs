@@ -38,6 +38,8 @@ pub enum Notice {
     /// `from` is dead, and its replies brought the sender so many tokens in all: what it gave the sender
     /// beyond these never arrived.
     RepliesEnded { from: ProcessId, tokens: u64 },
+    /// The sender has run this task in the place of its dead owner, as `Adopt` asked: what it can tell of the results is told. One for each `Adopt`.
+    AdoptionOver { task: TaskId },
 }
 
 impl Notice {
@@ -58,7 +60,8 @@ impl Notice {
             | Notice::Hold { .. }
             | Notice::Released { .. }
             | Notice::Replying { .. }
-            | Notice::RepliesEnded { .. } => 0,
+            | Notice::RepliesEnded { .. }
+            | Notice::AdoptionOver { .. } => 0,
         }
     }
 }

@@ -311,6 +311,46 @@ fn who_cannot_adopt_says_so_and_who_waits_asks_again() {
     assert_eq!(effects[1..], [not, Effect::AskHome { object }], "C waits");
 }
 
+/// Its maker stored it here while another process that had asked for it died: home's wish to have it made and the word of it crossed.
+#[test]
+fn what_was_stored_here_is_not_made_again_though_its_home_asks_for_that() {
+    let (mut bench, object) = (Bench::new(), foreign(1));
+    bench.waits_for_foreign(object);
+    let location = bench.place(100);
+    bench.notice(A, sealed(object, location, &[], B));
+    let (lineage, objects) = (lineage(object, &[]), vec![object]);
+    assert_eq!(bench.feed(Event::AdoptAsked { lineage, objects }), []);
+}
+
+/// B ran it for its home, which died with the node that had the only copy. The heir waited for B, who had nothing to do any more.
+#[test]
+fn a_result_that_was_adopted_made_and_lost_is_made_again() {
+    let over = |object: ObjectId| Notice::AdoptionOver { task: object.task };
+    let (mut bench, object) = (Bench::new(), foreign(1));
+    let lineage = lineage(object, &[]);
+    bench.waits_for_foreign(object);
+    bench.feed(Event::LineageTold { object, lineage: lineage.clone() });
+    let asked = Event::AdoptAsked { lineage: lineage.clone(), objects: vec![object] };
+    assert_eq!(bench.feed(asked.clone()), [adopt(B, &lineage, object)]);
+    assert_eq!(bench.feed(asked), [adopt(B, &lineage, object)]);
+    assert_eq!(bench.notice(B, over(object)), []);
+    bench.feed(falls_to(HERE));
+    bench.feed(ANNOUNCED());
+    assert_eq!(bench.sweep_all(), [], "B was asked twice, and is to say so once more");
+    bench.notice(B, over(object));
+    assert_eq!(bench.sweep_all(), [adopt(B, &lineage, object)]);
+
+    // Who said so before the home died does not make it.
+    let (mut bench, object) = (Bench::new(), foreign(2));
+    let lineage = super::lineage(object, &[]);
+    bench.waits_for_foreign(object);
+    bench.feed(Event::AdoptAsked { lineage, objects: vec![object] });
+    bench.notice(B, over(object));
+    bench.feed(falls_to(HERE));
+    bench.feed(ANNOUNCED());
+    assert_failure(&bench.sweep_all(), B, FailureKind::ObjectLost, "none knows how to make it");
+}
+
 /// The dead home had named this node to another one, its heir by now, and this node was still to be told. Each waited for the other.
 #[test]
 fn an_heir_did_not_hear_that_what_it_was_to_fetch_from_a_node_would_not_come_there() {
