@@ -17,7 +17,7 @@
 //!
 //! **Leave.** A node that nothing keeps says so to all others, and leaves when each has heard it. What it said before, last replies and how many calls a
 //! dead worker never took, lies in links that may be slow or cut: with the node it would be lost, and a call that never began would count
-//! as begun. If something keeps the node meanwhile, it asks again later.
+//! as begun. If something keeps the node meanwhile, or calls for a worker arrive, which is to be told that they never began, it asks again later.
 //!
 //! # Invariants
 //! - DRAIN-1: a node that leaves before its time is over has said of each object that others use what it is, or another node has its bytes; and
@@ -179,7 +179,7 @@ impl Node {
             self.kept_by_objects()
         });
         if kept_by.is_some() {
-            self.far.drains.leave = None;
+            self.says_on();
         }
         kept_by.or_else(|| self.kept_by_links())
     }
@@ -199,6 +199,11 @@ impl Node {
         unheard.retain(|node| others.contains(node));
         let name = unheard.first().copied()?;
         Some(format!("{} had heard that it leaves", self.node_name(name)))
+    }
+
+    /// There is more to say.
+    pub(super) fn says_on(&mut self) {
+        self.far.drains.leave = None;
     }
 
     pub(super) fn on_leave_heard(&mut self, from: NodeNumber, heard: u64) {

@@ -39,6 +39,7 @@ impl Node {
 
     /// `caller`, of another node, is about to call a worker of ours.
     pub(super) fn on_far_connect(&mut self, caller: ProcessId, worker: ProcessId) {
+        self.says_on();
         let target = self.processes.get_mut(&worker).filter(|it| it.stage.has_connection());
         let Some(target) = target else {
             let obituary = self.obituary_of(worker);

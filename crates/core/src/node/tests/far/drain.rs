@@ -174,6 +174,21 @@ fn a_node_leaves_when_all_others_have_heard_what_it_said() {
     assert_eq!(nodes.stops(1).as_deref(), Some("it was drained"));
 }
 
+/// The connection for them was slow, and their worker was dead. The node said to nobody that they never began, and left (seed 320881).
+#[test]
+fn a_node_that_calls_arrive_at_says_what_became_of_them_before_it_leaves() {
+    let mut nodes = Nodes::new(3);
+    nodes.stuck = Some(2);
+    nodes.drain(0, &Nodes::hex(1)).unwrap();
+    assert_eq!(nodes.stops(1), None, "its link to node 2 is cut");
+    let caller = nodes.shells[0].driver();
+    let worker = ProcessId::new(number(1), 77, 0);
+    let message = Box::new(Peer::Connect { caller, worker });
+    nodes.shells[1].hears(Event::Peer { from: number(0), cover: 0, message });
+    nodes.stuck = None;
+    assert_eq!(nodes.stops(1).as_deref(), Some("it was drained"), "it asks both again");
+}
+
 #[test]
 fn a_lease_there_is_called_back_and_the_node_leaves_when_it_is_returned() {
     let (mut nodes, driver, lease, _) = Nodes::leased();
