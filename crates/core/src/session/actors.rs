@@ -445,7 +445,15 @@ impl SessionMachine {
         }
         // SES-5: all of them are back in their places before any of them goes, or one that came later.
         let status = std::mem::replace(&mut state.status, Status::Unknown);
-        let in_flight = std::mem::take(&mut state.in_flight);
+        // What lies at a worker that lived before is that one's: its word may come later than this one's, from another node.
+        let is_elsewhere = |seq: &u64| match self.tasks.get(seq).map(|task| task.stage) {
+            Some(Stage::Placed { worker }) => worker != process,
+            _ => false,
+        };
+        let (elsewhere, in_flight) =
+            std::mem::take(&mut state.in_flight).into_iter().partition(is_elsewhere);
+        state.in_flight = elsewhere;
+        let in_flight: BTreeSet<u64> = in_flight;
         let none_begun = in_flight.iter().all(|seq| unstarted.contains(seq));
         let mut untaken = Vec::new();
         for seq in in_flight {

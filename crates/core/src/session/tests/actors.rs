@@ -84,6 +84,20 @@ fn a_process_kills_an_actor_that_it_never_called() {
     assert_eq!(owner.kind_of(late.object(0)), FailureKind::ActorDied);
 }
 
+/// A far worker never took them, and the word of that came after the word of the next one's end (seed 327327): they cost a retry.
+#[test]
+fn calls_at_an_earlier_worker_are_not_those_of_a_later_one_that_is_gone() {
+    let mut owner = borrower();
+    let (call, _) = owner.method(A, method(0));
+    owner.alive(A, 4);
+    owner.restarting(A);
+    assert_eq!(owner.alive(A, 5), [], "what became of the call is not known yet");
+    owner.gone(5, &[]);
+    owner.restarting(A);
+    assert_eq!(owner.alive(A, 7), []);
+    assert_eq!(owner.gone(4, &[call.seq]), [placed(7, call.seq)]);
+}
+
 #[test]
 fn calls_wait_for_the_actor_and_go_in_order() {
     let mut owner = borrower();
