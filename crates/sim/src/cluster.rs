@@ -119,6 +119,8 @@ pub struct Cluster {
     pub steps: u64,
     /// How often all replies were drained at the end.
     drained: u32,
+    /// Some call was not over then.
+    was_unfinished: bool,
     /// All that was dropped is gone then.
     done_at: Instant,
     /// Counts daemons with this control store.
@@ -198,6 +200,7 @@ impl Cluster {
             drivers: Vec::new(),
             steps: 0,
             drained: 0,
+            was_unfinished: false,
             done_at: Instant::ZERO,
             life,
             sabotage: None,
@@ -229,6 +232,9 @@ impl Cluster {
     fn live(&mut self) {
         self.recalls();
         self.check_the_past();
+        if !self.groups().is_empty() {
+            self.somebody_looks();
+        }
         if self.plan.nodes > 1 {
             self.everybody_joins();
         } else {
@@ -365,7 +371,9 @@ impl Cluster {
             return;
         }
         let unfinished = self.clients.values().any(|it| it.alive && it.session.unfinished() > 0);
-        if self.drained < 1 || (unfinished && self.drained < 20) {
+        // What the last of them released is on its way.
+        let was_unfinished = std::mem::replace(&mut self.was_unfinished, unfinished);
+        if self.drained < 1 || ((unfinished || was_unfinished) && self.drained < 20) {
             self.drained += 1;
             // Replies that nobody waits for lie in their rings until the next call: this is it.
             for id in self.clients.keys().copied().collect::<Vec<_>>() {

@@ -22,10 +22,7 @@ impl Cluster {
     /// Until it is created, or removed.
     pub fn makes_group(&mut self, id: ProcessId, fiber: &mut Fiber, spec: &GroupSpec) -> Flow {
         let Some(request) = fiber.request else {
-            if !self.operator.looks {
-                self.operator.looks = true;
-                self.at_node(self.head(), self.now + LOOKS_EVERY, Step::GroupsEnd);
-            }
+            self.somebody_looks();
             let spec = Box::new(spec.clone());
             return self.ask(id, fiber, |request| ToNode::GroupCreate { request, spec });
         };
@@ -65,6 +62,14 @@ impl Cluster {
                 }
             },
             (Ok(other), _) => panic!("{id} asks for a group, not {other:?}"),
+        }
+    }
+
+    /// From the first group on, also if that is one of an earlier daemon.
+    pub fn somebody_looks(&mut self) {
+        if !self.operator.looks {
+            self.operator.looks = true;
+            self.at_node(self.head(), self.now + LOOKS_EVERY, Step::GroupsEnd);
         }
     }
 
