@@ -107,10 +107,7 @@ impl Node {
                 self.create_actor(from, job, request, spec, get_if_exists);
             }
             ToNode::ActorWatch { actor } => self.watch(from, actor),
-            ToNode::ActorKill { actor, no_restart } => {
-                let swept = false;
-                self.pass_to_actors(life::Event::Killed { actor, no_restart, swept });
-            }
+            ToNode::ActorKill { actor, no_restart } => self.kill_actor(actor, no_restart),
             ToNode::ActorLookup { request, namespace, name } => {
                 self.look_up_actor(from, request, (namespace, name));
             }

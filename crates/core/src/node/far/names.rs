@@ -62,6 +62,8 @@ struct Creation {
     /// What was asked meanwhile of the actor that is to be made.
     watchers: Vec<ProcessId>,
     lookups: Vec<(ProcessId, u64)>,
+    /// For good.
+    killed: bool,
 }
 
 // ---- of processes of this node ----
@@ -86,8 +88,8 @@ impl Node {
             self.pass_to_objects(objects::Event::NodeHeld { objects: held });
         }
         let name = name();
-        let (watchers, lookups) = (Vec::new(), Vec::new());
-        let creation = Creation { job, spec, get_if_exists, watchers, lookups };
+        let (watchers, lookups, killed) = (Vec::new(), Vec::new(), false);
+        let creation = Creation { job, spec, get_if_exists, watchers, lookups, killed };
         self.ask_for_name(Ask {
             process: creator,
             request,
@@ -106,11 +108,23 @@ impl Node {
 
     /// It may be one whose creation waits for its name.
     pub(in crate::node) fn watch_actor(&mut self, from: ProcessId, actor: ActorId) {
-        let mut creations = self.far.names.asked.values_mut().filter_map(|it| it.creation.as_mut());
-        match creations.find(|creation| creation.spec.actor == actor) {
+        match self.creation_of(actor) {
             Some(creation) => creation.watchers.push(from),
             None => self.pass_to_actors(life::Event::Watched { from, actor, swept: false }),
         }
+    }
+
+    /// One whose creation waits for its name is killed when it has it.
+    pub(in crate::node) fn kill_actor(&mut self, actor: ActorId, no_restart: bool) {
+        match self.creation_of(actor) {
+            Some(creation) => creation.killed |= no_restart,
+            None => self.pass_to_actors(life::Event::Killed { actor, no_restart, swept: false }),
+        }
+    }
+
+    fn creation_of(&mut self, actor: ActorId) -> Option<&mut Creation> {
+        let mut creations = self.far.names.asked.values_mut().filter_map(|it| it.creation.as_mut());
+        creations.find(|creation| creation.spec.actor == actor)
     }
 
     /// An actor of ours does not have it any more.
@@ -288,10 +302,13 @@ impl Node {
         let Some(creation) = creation else {
             return self.look_up_here(process, request, name);
         };
-        let Creation { job, spec, get_if_exists, watchers, lookups } = creation;
+        let Creation { job, spec, get_if_exists, watchers, lookups, killed } = creation;
         let (creator, held) = (process, spec.contains.clone());
         let actor = spec.actor;
         self.pass_to_actors(life::Event::Created { creator, job, request, spec, get_if_exists });
+        if killed {
+            self.pass_to_actors(life::Event::Killed { actor, no_restart: true, swept: false });
+        }
         self.end_creation(actor, held, watchers, &name, lookups);
     }
 

@@ -208,10 +208,7 @@ impl Node {
             ToNode::ChannelBroken { worker, why } => self.on_channel_broken(from, worker, why),
             ToNode::Tell { to, message } => self.tell(from, to, message),
             ToNode::ActorWatch { actor } => self.watch(from, actor),
-            ToNode::ActorKill { actor, no_restart } => {
-                let swept = false;
-                self.pass_to_actors(life::Event::Killed { actor, no_restart, swept });
-            }
+            ToNode::ActorKill { actor, no_restart } => self.kill_actor(actor, no_restart),
             ToNode::ActorStarted { actor, incarnation, result } => {
                 let worker = from;
                 self.pass_to_actors(life::Event::Started { worker, actor, incarnation, result });

@@ -222,6 +222,25 @@ fn who_leaves_while_the_head_decides_takes_no_name() {
     assert!(nodes.asked_nothing_more());
 }
 
+/// Nobody knew the actor while the head decided, and it lived after its killer had left.
+#[test]
+fn who_is_killed_while_the_head_decides_about_its_name_never_starts() {
+    let (mut nodes, first, second) = three();
+    let actor = actor_of(first);
+    nodes.asks_for(1, first, false, false);
+    nodes.shells[1].says(first, ToNode::ActorKill { actor, no_restart: true });
+    // All sockets are read before the head has answered.
+    let swept = |effect: &Effect| (*effect == Effect::Sweep).then_some(());
+    if nodes.shells[1].take(swept).is_some() {
+        nodes.shells[1].hears(Event::SweepBegins);
+        nodes.shells[1].hears(Event::Swept);
+    }
+    nodes.pump();
+    assert_eq!(nodes.created(1, first), Some(Ok(ActorCreated::New)));
+    nodes.named(2, second, false, false);
+    assert_eq!(nodes.created(2, second), Some(Ok(ActorCreated::New)), "the name is free");
+}
+
 #[test]
 fn without_a_head_who_asks_for_a_name_hears_so_after_a_while() {
     let (mut nodes, first, second) = three();
