@@ -83,6 +83,21 @@ NAMES = COUNTER + textwrap.dedent("""
 """)
 
 
+FRESH = """
+    hoplo.init(address="auto")
+    for answer in range(3):
+        @hoplo.remote(num_cpus=0)
+        class Fresh:
+            def answer(self, answer=answer):
+                return answer
+        heard()
+        call = Fresh.remote().answer.remote()
+        hoplo.wait([call], timeout=0.3)  # its worker asks for the class meanwhile
+        say("asked")
+        say(hoplo.get(call))
+"""
+
+
 class Heads:
     """Control nodes, machines that may be head, and others that work."""
 
@@ -287,6 +302,22 @@ def test_a_head_that_is_cut_off_is_replaced_and_waits_when_it_is_back(
     count, worst = program.heard()
     assert seat_of(worker) == between
     print(f"{count} names, the slowest took {worst * 1000:.0f} ms")
+
+
+def test_a_class_was_unknown_while_its_row_was_being_written(heads: Any) -> None:
+    one = heads()
+    machine = one.machine(2)
+    one.head(machine)
+    program = machine.program(FRESH)
+    for number, control in enumerate(one.cluster.nodes):
+        control.process.send_signal(signal.SIGSTOP)  # not long enough for a verdict
+        program.tell()
+        try:
+            assert program.heard() == "asked"
+        finally:
+            control.process.send_signal(signal.SIGCONT)
+        assert program.heard() == number
+    program.end()
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])

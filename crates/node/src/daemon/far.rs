@@ -5,7 +5,8 @@
 //!   save, forget --> a call that nobody waits for; what is refused is told, for the log
 //!   the node table --> a subscription --> what every node says of itself, as of a moment ago
 //! ```
-//! Calls of one key reach the store in the order in which they were begun. While no control node answers they wait: for `FAR_STORE_WITHIN`
+//! Calls of one key reach the store in the order in which they were begun: one that reads waits for those that write, since another control
+//! node answers it. While no control node answers they wait: for `FAR_STORE_WITHIN`
 //! if somebody asked, who then hears that, and for `FAR_SAVE_WITHIN` if nobody waits for them. So what a node writes while the head is
 //! away is in the tables when it is back. Only if it is more than `CONTROL_CLIENT_QUEUE_BYTES_MAX` rows are lost, and the log says so.
 //! The rows of a node that died may be behind what it did, since it may have died before it could say.
@@ -28,8 +29,10 @@ use super::scanned::{SCANNED_ROWS, rows_page};
 
 pub(crate) struct Far {
     driver: Driver,
-    /// By the call that is under way.
-    underway: BTreeMap<u64, For>,
+    /// By the call that is under way, with the key that it writes.
+    underway: BTreeMap<u64, (For, Option<Key>)>,
+    /// Keys that are being written, by how many calls, and what is to read them then.
+    writes: BTreeMap<Key, (u32, Vec<(Call, For)>)>,
     nodes: BTreeMap<NodeNumber, Known>,
     changes: Vec<Change>,
     done: Vec<Happened>,
@@ -146,7 +149,8 @@ impl Far {
         let (subscription, credit) = (NODES, CREDIT);
         driver.handle(Event::Subscribe { subscription, table, prefix, after, credit });
         let underway = BTreeMap::new();
-        Ok(Self { driver, underway, nodes, changes, done: Vec::new() })
+        let writes = BTreeMap::new();
+        Ok(Self { driver, underway, writes, nodes, changes, done: Vec::new() })
     }
 
     /// Of a head: that row says from now on that it is dead, if it has this version.
@@ -235,7 +239,8 @@ impl Far {
         for outcome in std::mem::take(&mut self.driver.results) {
             match outcome {
                 Outcome::Finished { call, result } => {
-                    let what = self.underway.remove(&call).expect("it was begun");
+                    let (what, key) = self.underway.remove(&call).expect("it was begun");
+                    key.into_iter().for_each(|key| self.written(&key));
                     self.finished(what, result, me);
                 }
                 Outcome::Changes { subscription, shard, changes, .. } => {
@@ -245,7 +250,7 @@ impl Far {
                 }
                 Outcome::Missed { .. } => {
                     let reads = |what: &For| matches!(what, For::Nodes { .. });
-                    if !self.underway.values().any(reads) {
+                    if !self.underway.values().any(|(what, _)| reads(what)) {
                         self.read_nodes(None, None, Vec::new());
                     }
                 }
@@ -258,8 +263,8 @@ impl Far {
     /// What is under way is written, if that is possible in this time.
     pub(crate) fn wait_for_saves(&mut self, within: Duration) {
         let until = Instant::now() + within;
-        while self.underway.values().any(|what| matches!(what, For::Save)) && Instant::now() < until
-        {
+        let saves = |it: &Self| it.underway.values().any(|(what, _)| matches!(what, For::Save));
+        while saves(self) && Instant::now() < until {
             if self.driver.turn(Some(until)).is_err() {
                 return;
             }
@@ -277,8 +282,35 @@ impl Far {
             For::Ask(..) | For::Nodes { .. } => FAR_STORE_WITHIN,
             For::Bury(..) => FAR_VERDICT_WITHIN,
         };
+        let mut written = None;
+        match &call {
+            Call::Update(ops) => {
+                // One each.
+                let (Op::Put { key, .. } | Op::Delete { key, .. } | Op::Archive { key, .. }) =
+                    &ops[0];
+                self.writes.entry(key.clone()).or_default().0 += 1;
+                written = Some(key.clone());
+            }
+            Call::Query { query: Query::Get { key }, .. } => {
+                if let Some((_, readers)) = self.writes.get_mut(key) {
+                    return readers.push((call, what));
+                }
+            }
+            Call::Query { .. } => {}
+        }
         let call = self.driver.start(call, Instant::now() + within);
-        self.underway.insert(call, what);
+        self.underway.insert(call, (what, written));
+    }
+
+    /// Or not: a call that writes it is over.
+    fn written(&mut self, key: &Key) {
+        let (calls, _) = self.writes.get_mut(key).expect("it was counted");
+        *calls -= 1;
+        if *calls == 0
+            && let Some((_, readers)) = self.writes.remove(key)
+        {
+            readers.into_iter().for_each(|(call, what)| self.start(call, what));
+        }
     }
 
     fn finished(&mut self, what: For, result: Result<Done, CallError>, me: NodeNumber) {
