@@ -296,6 +296,9 @@ impl ObjectDirectory {
         self.answer(object, effects);
         self.answer_nodes(object, effects);
         self.fetch_if_wanted(object, effects);
+        if self.records.get(&object).is_some_and(|record| record.copies.is_some()) {
+            self.make_copies(object, effects);
+        }
     }
 
     /// Tells everyone who waits, if there is a value.

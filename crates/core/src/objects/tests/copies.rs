@@ -177,6 +177,23 @@ fn a_node_that_drains_keeps_its_copy_until_another_one_has_it() {
     assert_eq!(bench.several(object), Some((2, 2)));
 }
 
+/// The node that had it, and that was to keep it, died. Nobody was asked when it had been made again elsewhere (seed 357359).
+#[test]
+fn a_result_that_is_made_again_while_its_home_leaves_is_kept_elsewhere() {
+    let (mut bench, object) = (Bench::new(), home(1));
+    bench.others(&[THERE, YONDER]);
+    bench.notice(A, Notice::Hold { object, process: A });
+    bench.feed(super::far::far_sealed(THERE, object, &[]));
+    bench.feed(Event::NodeDrains { node: HERE });
+    assert_eq!(bench.feed(Event::HandsOver { objects: vec![object] }), [ask(THERE, object, 1)]);
+    bench.others(&[YONDER]);
+    let remade =
+        |effect: &Effect| matches!(effect, Effect::Send { message: ToClient::Remake { .. }, .. });
+    assert!(bench.feed(gone(THERE)).iter().any(remade));
+    let effects = bench.feed(super::far::far_sealed(YONDER, object, &[]));
+    assert!(effects.contains(&ask(YONDER, object, 1)), "{effects:?}");
+}
+
 #[test]
 fn a_node_that_drains_is_not_kept_by_a_copy_that_nobody_else_takes() {
     let (mut bench, object) = Bench::with_two(&[THERE, YONDER]);
