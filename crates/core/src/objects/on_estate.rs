@@ -32,6 +32,12 @@
 //!    the other one keeps it.
 //! 2. *A copy that is late.* A node was fetching when the home died, and has all bytes after all have announced. If the object was called lost meanwhile,
 //!    it has a value again (`State::is_open`): who asks from then on gets it.
+//! 3. *Made, and lost with its home.* A process here ran it for the home (`AdoptAt`), which dies with the only copy. The process says that its run is
+//!    over (`AdoptionOver`), so this directory, in charge now, does not wait for it.
+//!
+//! # What is not covered
+//! The home lives, and had a task run at node A, whose process sent it to a worker of node B. B dies after its reply reached A, and before its word of the
+//! result reached the home. The home waits for A until the process of A that ran it is gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
