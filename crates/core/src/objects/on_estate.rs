@@ -70,7 +70,7 @@ pub(super) struct Estates {
 
 #[derive(Debug, Default)]
 struct Adopted {
-    /// Who was asked to, and how often since it said last that it has.
+    /// Who was asked to, and how often it has still to say that it has.
     by: BTreeMap<ProcessId, u32>,
     /// That were asked for.
     objects: BTreeSet<ObjectId>,
@@ -165,8 +165,7 @@ impl ObjectDirectory {
         if record.state.depends_on_others() {
             record.state = match (adopter, lineage) {
                 (Some(owner), lineage) => State::Pending { owner, lineage },
-                (None, Some(lineage)) => State::Orphaned { lineage: Ok(lineage), since },
-                (None, None) => State::Unknown { since },
+                (None, lineage) => State::made_by_nobody(lineage, since),
             };
             adopter.into_iter().for_each(|owner| self.index(object, owner));
             self.note(object, "inherited", adopter);
@@ -398,8 +397,8 @@ impl ObjectDirectory {
         effects.push(Effect::AdoptAt { node, lineage, objects });
     }
 
-    /// Who is in charge asks this node, which waits for one of these, to have the task run. What was made here or came since then is known there
-    /// by now, or soon: that word went before this answer.
+    /// Who is in charge asks this node, which waits for one of these, to have the task run. What has its value here by
+    /// now is not made again: who is in charge has heard of it, or will, since that word is on its way.
     pub(super) fn on_adopt_asked(
         &mut self,
         lineage: Lineage,
@@ -503,10 +502,7 @@ impl ObjectDirectory {
             let since = self.sweeps.asked;
             let record = self.records.get_mut(&object).expect("it was just there");
             let State::Pending { lineage, .. } = &mut record.state else { continue };
-            record.state = match lineage.take() {
-                Some(lineage) => State::Orphaned { lineage: Ok(lineage), since },
-                None => State::Unknown { since },
-            };
+            record.state = State::made_by_nobody(lineage.take(), since);
             if !record.unannounced {
                 self.undecided.insert(object);
             }

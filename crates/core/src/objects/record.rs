@@ -375,6 +375,14 @@ impl State {
         matches!(self, State::Elsewhere { pulling: true, .. })
     }
 
+    /// Somebody may make it, if it is known how. `since`: the sweep that was asked for last.
+    pub(super) fn made_by_nobody(lineage: Option<Lineage>, since: u64) -> Self {
+        match lineage {
+            Some(lineage) => State::Orphaned { lineage: Ok(lineage), since },
+            None => State::Unknown { since },
+        }
+    }
+
     /// No value of it is here, and none is on its way: what there is, others know or have.
     pub(super) fn depends_on_others(&self) -> bool {
         match self {

@@ -440,20 +440,17 @@ impl SessionMachine {
             self.actors.iter_mut().find(|(_, state)| lives_there(state) || placed_there(state));
         let Some((actor, state)) = concerned else { return };
         let actor = *actor;
+        let is_there = placed_there(state);
         if lives_there(state) {
             state.status = Status::Unknown;
         }
         // SES-5: all of them are back in their places before any of them goes, or one that came later.
         let status = std::mem::replace(&mut state.status, Status::Unknown);
-        // What lies at a worker that lived before is that one's: its word may come later than this one's, from another node.
-        let is_elsewhere = |seq: &u64| match self.tasks.get(seq).map(|task| task.stage) {
-            Some(Stage::Placed { worker }) => worker != process,
-            _ => false,
+        // All of them lie at one worker. If that is one that lived before, its word may come later than this one's, from another node.
+        let in_flight = match is_there {
+            true => std::mem::take(&mut state.in_flight),
+            false => BTreeSet::new(),
         };
-        let (elsewhere, in_flight) =
-            std::mem::take(&mut state.in_flight).into_iter().partition(is_elsewhere);
-        state.in_flight = elsewhere;
-        let in_flight: BTreeSet<u64> = in_flight;
         let none_begun = in_flight.iter().all(|seq| unstarted.contains(seq));
         let mut untaken = Vec::new();
         for seq in in_flight {

@@ -187,17 +187,24 @@ impl Nodes {
                     self.shells[to].hears(Event::Peer { from: number(at), cover, message });
                     continue;
                 }
-                let swept = |effect: &Effect| (*effect == Effect::Sweep).then_some(());
-                if self.shells[at].take(swept).is_some() {
-                    moved = true;
-                    self.shells[at].hears(Event::SweepBegins);
-                    self.shells[at].hears(Event::Swept);
-                }
+                moved |= self.sweeps(at);
             }
             if !moved {
                 return;
             }
         }
+    }
+
+    /// True if that node had asked for it.
+    fn sweeps(&mut self, at: usize) -> bool {
+        let shell = &mut self.shells[at];
+        let asked = |effect: &Effect| (*effect == Effect::Sweep).then_some(());
+        if shell.take(asked).is_none() {
+            return false;
+        }
+        shell.hears(Event::SweepBegins);
+        shell.hears(Event::Swept);
+        true
     }
 
     /// A worker of node `at` says hello.

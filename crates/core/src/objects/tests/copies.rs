@@ -4,7 +4,8 @@ use hoplo_base::limits::COPY_RETRY;
 use hoplo_wire::peer::Known;
 
 use super::far::{
-    Full, R1, THERE, YONDER, copied, foreign, forget, gone, home, pull, pull_in, stored, told,
+    Full, R1, THERE, YONDER, copied, far_sealed, foreign, forget, gone, home, pull, pull_in,
+    stored, told,
 };
 use super::*;
 
@@ -183,14 +184,14 @@ fn a_result_that_is_made_again_while_its_home_leaves_is_kept_elsewhere() {
     let (mut bench, object) = (Bench::new(), home(1));
     bench.others(&[THERE, YONDER]);
     bench.notice(A, Notice::Hold { object, process: A });
-    bench.feed(super::far::far_sealed(THERE, object, &[]));
+    bench.feed(far_sealed(THERE, object, &[]));
     bench.feed(Event::NodeDrains { node: HERE });
     assert_eq!(bench.feed(Event::HandsOver { objects: vec![object] }), [ask(THERE, object, 1)]);
     bench.others(&[YONDER]);
     let remade =
         |effect: &Effect| matches!(effect, Effect::Send { message: ToClient::Remake { .. }, .. });
     assert!(bench.feed(gone(THERE)).iter().any(remade));
-    let effects = bench.feed(super::far::far_sealed(YONDER, object, &[]));
+    let effects = bench.feed(far_sealed(YONDER, object, &[]));
     assert!(effects.contains(&ask(YONDER, object, 1)), "{effects:?}");
 }
 

@@ -42,6 +42,17 @@ impl Owner {
     fn restarting(&mut self, actor: ActorId) -> Vec<Effect> {
         self.state(actor, ActorState::Restarting { incarnation: 1, cause: "boom".to_string() })
     }
+
+    fn kills(&mut self, actor: ActorId) -> Vec<Effect> {
+        self.act(|session, now, effects| session.kill_actor(now, actor, effects)).1
+    }
+
+    /// Its constructor needs the result of that task.
+    fn creates_with(&mut self, task: TaskId, create: CreateActor) -> (ActorId, Vec<Effect>) {
+        let options = Arc::new(CallOptions { returns: 0, ..options() });
+        let constructor = Call { options, ..with_refs(&[task.object(0)]) };
+        self.act(|session, now, effects| session.create_actor(now, constructor, create, effects))
+    }
 }
 
 fn dead() -> ActorState {
@@ -62,7 +73,7 @@ fn no_call_slips_into_an_actor_that_this_process_has_killed() {
     let kills = Effect::Node(ToNode::ActorKill { actor: A, no_restart: true });
     owner.method(A, method(-1));
     owner.restarting(A);
-    let ((), effects) = owner.act(|session, now, effects| session.kill_actor(now, A, effects));
+    let effects = owner.kills(A);
     assert_eq!(effects, std::slice::from_ref(&kills));
     let (late, _) = owner.method(A, method(-1));
     assert_eq!(owner.restarting(A), []);
@@ -74,7 +85,7 @@ fn no_call_slips_into_an_actor_that_this_process_has_killed() {
 #[test]
 fn a_process_kills_an_actor_that_it_never_called() {
     let mut owner = borrower();
-    let ((), effects) = owner.act(|session, now, effects| session.kill_actor(now, A, effects));
+    let effects = owner.kills(A);
     let kills = Effect::Node(ToNode::ActorKill { actor: A, no_restart: true });
     assert_eq!(effects, [Effect::Node(ToNode::ActorWatch { actor: A }), kills.clone()]);
     let (late, effects) = owner.method(A, method(-1));
@@ -256,12 +267,7 @@ fn a_creation_waits_for_its_arguments_and_holds_what_they_contain() {
     let mut owner = Owner::new();
     let inner = owner.put(&[]);
     let task = owner.task();
-    let constructor = Call {
-        options: Arc::new(CallOptions { returns: 0, ..options() }),
-        ..with_refs(&[task.object(0)])
-    };
-    let (actor, effects) =
-        owner.act(|s, now, effects| s.create_actor(now, constructor, create(), effects));
+    let (actor, effects) = owner.creates_with(task, create());
     assert_eq!(effects, []);
     owner.granted(1, W);
     let effects = owner.reply(W, task, &[Returned { value: inline(b""), contains: vec![inner] }]);
@@ -278,11 +284,7 @@ fn a_creation_waits_for_its_arguments_and_holds_what_they_contain() {
 fn an_actor_whose_argument_failed_is_dead_and_its_callers_hear_why() {
     let mut owner = Owner::new();
     let task = owner.task();
-    let constructor = Call {
-        options: Arc::new(CallOptions { returns: 0, ..options() }),
-        ..with_refs(&[task.object(0)])
-    };
-    let actor = owner.act(|s, now, effects| s.create_actor(now, constructor, create(), effects)).0;
+    let (actor, _) = owner.creates_with(task, create());
     let (method, _) = owner.method(actor, method(0));
     owner.drop_ref(actor.handle()); // the call is the last that holds it
     owner.granted(1, W);
@@ -295,13 +297,9 @@ fn an_actor_whose_argument_failed_is_dead_and_its_callers_hear_why() {
 fn an_actor_that_is_killed_while_its_argument_is_pending_is_never_created() {
     let mut owner = Owner::new();
     let task = owner.task();
-    let constructor = Call {
-        options: Arc::new(CallOptions { returns: 0, ..options() }),
-        ..with_refs(&[task.object(0)])
-    };
-    let actor = owner.act(|s, now, effects| s.create_actor(now, constructor, create(), effects)).0;
+    let (actor, _) = owner.creates_with(task, create());
     let (early, _) = owner.method(actor, method(0));
-    let ((), effects) = owner.act(|session, now, effects| session.kill_actor(now, actor, effects));
+    let effects = owner.kills(actor);
     assert_eq!(effects, []);
     assert_eq!(owner.kind_of(early.object(0)), FailureKind::ActorDied);
     owner.granted(1, W);
@@ -316,12 +314,8 @@ fn an_actor_that_is_killed_while_its_argument_is_pending_is_never_created() {
 fn who_waited_for_the_name_of_an_actor_whose_argument_failed_waited_for_ever() {
     let mut owner = Owner::new();
     let task = owner.task();
-    let constructor = Call {
-        options: Arc::new(CallOptions { returns: 0, ..options() }),
-        ..with_refs(&[task.object(0)])
-    };
     let named = CreateActor { request: 5, name: "model".to_string(), ..create() };
-    owner.act(|session, now, effects| session.create_actor(now, constructor, named, effects));
+    owner.creates_with(task, named);
     owner.granted(1, W);
     let effects = owner.reply(W, task, &[returned(failed(FailureKind::OwnerDied))]);
     assert!(effects.contains(&Effect::CreationFailed { request: 5 }), "{effects:?}");
@@ -331,11 +325,7 @@ fn who_waited_for_the_name_of_an_actor_whose_argument_failed_waited_for_ever() {
 fn a_handle_is_passed_on_only_when_the_daemon_knows_its_actor() {
     let mut owner = Owner::new();
     let task = owner.task();
-    let constructor = Call {
-        options: Arc::new(CallOptions { returns: 0, ..options() }),
-        ..with_refs(&[task.object(0)])
-    };
-    let actor = owner.act(|s, now, effects| s.create_actor(now, constructor, create(), effects)).0;
+    let (actor, _) = owner.creates_with(task, create());
     owner.submit(with_nested(&[actor.handle()]));
     owner.granted(1, W);
     let effects = owner.granted(2, X);

@@ -230,11 +230,7 @@ fn who_is_killed_while_the_head_decides_about_its_name_never_starts() {
     nodes.asks_for(1, first, false, false);
     nodes.shells[1].says(first, ToNode::ActorKill { actor, no_restart: true });
     // All sockets are read before the head has answered.
-    let swept = |effect: &Effect| (*effect == Effect::Sweep).then_some(());
-    if nodes.shells[1].take(swept).is_some() {
-        nodes.shells[1].hears(Event::SweepBegins);
-        nodes.shells[1].hears(Event::Swept);
-    }
+    nodes.sweeps(1);
     nodes.pump();
     assert_eq!(nodes.created(1, first), Some(Ok(ActorCreated::New)));
     nodes.named(2, second, false, false);
