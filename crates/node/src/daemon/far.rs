@@ -239,8 +239,7 @@ impl Far {
         for outcome in std::mem::take(&mut self.driver.results) {
             match outcome {
                 Outcome::Finished { call, result } => {
-                    let (what, key) = self.underway.remove(&call).expect("it was begun");
-                    key.into_iter().for_each(|key| self.written(&key));
+                    let what = self.over(call);
                     self.finished(what, result, me);
                 }
                 Outcome::Changes { subscription, shard, changes, .. } => {
@@ -270,7 +269,7 @@ impl Far {
             }
             for outcome in std::mem::take(&mut self.driver.results) {
                 if let Outcome::Finished { call, .. } = outcome {
-                    self.underway.remove(&call);
+                    self.over(call);
                 }
             }
         }
@@ -282,35 +281,37 @@ impl Far {
             For::Ask(..) | For::Nodes { .. } => FAR_STORE_WITHIN,
             For::Bury(..) => FAR_VERDICT_WITHIN,
         };
-        let mut written = None;
-        match &call {
+        let writes = match &call {
             Call::Update(ops) => {
                 // One each.
                 let (Op::Put { key, .. } | Op::Delete { key, .. } | Op::Archive { key, .. }) =
                     &ops[0];
                 self.writes.entry(key.clone()).or_default().0 += 1;
-                written = Some(key.clone());
+                Some(key.clone())
             }
-            Call::Query { query: Query::Get { key }, .. } => {
-                if let Some((_, readers)) = self.writes.get_mut(key) {
-                    return readers.push((call, what));
-                }
-            }
-            Call::Query { .. } => {}
-        }
+            Call::Query { query: Query::Get { key }, .. } => match self.writes.get_mut(key) {
+                Some((_, readers)) => return readers.push((call, what)),
+                None => None,
+            },
+            Call::Query { .. } => None,
+        };
         let call = self.driver.start(call, Instant::now() + within);
-        self.underway.insert(call, (what, written));
+        self.underway.insert(call, (what, writes));
     }
 
-    /// Or not: a call that writes it is over.
-    fn written(&mut self, key: &Key) {
-        let (calls, _) = self.writes.get_mut(key).expect("it was counted");
-        *calls -= 1;
-        if *calls == 0
-            && let Some((_, readers)) = self.writes.remove(key)
-        {
-            readers.into_iter().for_each(|(call, what)| self.start(call, what));
+    /// It is not under way any more. What is to read what it wrote, or did not, begins now if no other call writes it.
+    fn over(&mut self, call: u64) -> For {
+        let (what, writes) = self.underway.remove(&call).expect("it was begun");
+        if let Some(key) = writes {
+            let (calls, readers) = self.writes.get_mut(&key).expect("it was counted");
+            *calls -= 1;
+            if *calls == 0 {
+                let readers = std::mem::take(readers);
+                self.writes.remove(&key);
+                readers.into_iter().for_each(|(call, what)| self.start(call, what));
+            }
         }
+        what
     }
 
     fn finished(&mut self, what: For, result: Result<Done, CallError>, me: NodeNumber) {
