@@ -212,7 +212,7 @@ impl Client {
             if drained > 0 && core.waiters > 1 {
                 self.own_bell(Urgency::Eager);
             }
-            self.carry_out(&mut core);
+            self.tick_if_due(&mut core);
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
                 break Waited::TimedOut;
@@ -289,6 +289,16 @@ impl Client {
         self.refill(core);
         self.carry_out(core);
         drained
+    }
+
+    /// What the session does at a time is done by who is awake, and the progress thread is woken for what is due later. A reply that was just
+    /// drained may have made something due at once: others wait for the result.
+    fn tick_if_due(&self, core: &mut Core) {
+        if core.session.next_deadline().is_some_and(|at| at <= self.now()) {
+            core.session.handle(self.now(), Event::Tick, &mut core.effects);
+        }
+        self.carry_out(core);
+        self.arm(core);
     }
 
     /// After any change: the progress thread is woken if it must do more, or sooner, than it is awake
