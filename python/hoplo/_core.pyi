@@ -435,12 +435,12 @@ def query(kind: str, arg: str | None = None, missing: list[str] | None = None) -
     Nodes that did not answer are named in `missing`, a sentence each; on stderr if it is None.
 
     kind: nodes, cluster_resources, available_resources, tasks, history (runs that have ended; of
-    each job at most as many as `arg` says), actors (those of dead nodes: at most so many), jobs,
-    objects, locations (of the objects whose hexadecimal ids are in `arg`), workers, past_processes,
-    placement_groups, logs, control, why, timeline, summary, status. "nodes" has the fields of
-    `hoplo.nodes`; "timeline" is a list of runs: name, task, process, started_ns, ran_ns, failed;
-    "summary" is of this job and holds tasks_finished, method_calls_finished, objects_stored,
-    bytes_stored.
+    each job at most as many as `arg` says), actors (those of dead nodes: at most so many, or the
+    one with this id), jobs, objects, locations (of the objects whose hexadecimal ids are in `arg`),
+    workers, past_processes, placement_groups, logs, control, why, timeline, summary, status.
+    "nodes" has the fields of `hoplo.nodes`; "timeline" is a list of runs: name, task, process,
+    started_ns, ran_ns, failed; "summary" is of this job and holds tasks_finished,
+    method_calls_finished, objects_stored, bytes_stored.
     """
 
 def create_group(

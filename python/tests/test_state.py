@@ -150,6 +150,13 @@ def test_of_dead_nodes_as_many_actors_are_read_as_are_wanted(
         state.list_actors(filters=filters)
     state.list_actors(explain=True)
     assert asked == ["0", "0", "3", "", "", "", ""]
+    del asked[:]
+    one = "0123456789abcdef" * 2
+    state.get_actor(one)
+    state.list_actors(filters=[("state", "=", "dead"), ("actor_id", "=", one.upper())])
+    state.get_actor("nobody")
+    state.list_actors(filters=[("actor_id", "!=", one)])
+    assert asked == [one, one, "0", ""]
 
 
 def test_calls_of_actors_name_their_actor_and_dead_actors_their_cause(tmp_path: Path) -> None:
@@ -287,6 +294,8 @@ def test_each_kind_of_thing_is_listed() -> None:
     assert state.get_worker("0" * 16) is None
     with pytest.raises(StateError, match="an id is text"):
         state.get_task(3)  # type: ignore[arg-type]
+    with pytest.raises(StateError, match="an id is text"):
+        state.get_actor(3)  # type: ignore[arg-type]
 
 
 def test_rows_are_mappings_with_the_fields_that_there_are() -> None:

@@ -97,7 +97,7 @@ pub use jobs::Job;
 pub use kv::KEYS_MAX;
 pub use past::PastRows;
 pub use process::{Birth, Kind, Process, Stage};
-pub use queries::{Asker, Everywhere, Here, Logs, OpenRound, Others, Report};
+pub use queries::{Asker, Everywhere, Here, Logs, OfDead, OpenRound, Others, Report};
 pub use recall::Rows;
 
 use far::Far;

@@ -27,8 +27,9 @@ use hoplo_base::limits::{
 };
 use hoplo_wire::control::{Key, Table};
 
+use super::queries::OfDead;
 use super::{Answer, Asked, Effect, Node, Question, RowsPage, Timer};
-use crate::control::rows::{home_of_actor_key, node_key};
+use crate::control::rows::{actor_key, home_of_actor_key, node_key};
 use crate::control::{ActorEntry, Entry, HistoryEntry};
 use crate::history::{Step, Writer};
 
@@ -249,17 +250,30 @@ impl Node {
     }
 
     /// The same of actors that were at home at dead nodes.
-    pub(super) fn begin_reading_actors(&mut self, round: u64, wanted: usize) -> Option<Reading> {
-        if wanted == 0 || !self.has_past() {
+    pub(super) fn begin_reading_actors(&mut self, round: u64, which: OfDead) -> Option<Reading> {
+        if which == OfDead::Most(0) || !self.has_past() {
             return None;
         }
-        let homes: BTreeSet<NodeNumber> = self.dead_nodes().into_iter().collect();
-        self.ask_actors(homes.first().map(|home| node_key(*home).bytes), round);
+        let mut homes: BTreeSet<NodeNumber> = self.dead_nodes().into_iter().collect();
+        let wanted = match which {
+            OfDead::Most(number) => {
+                self.ask_actors(Vec::new(), homes.first().map(|home| node_key(*home).bytes), round);
+                number
+            }
+            OfDead::One(actor) => {
+                homes.retain(|home| *home == actor.0.owner.node());
+                if homes.is_empty() {
+                    return None;
+                }
+                self.ask_actors(actor_key(actor).bytes, None, round);
+                1
+            }
+        };
         Some(Reading::of(Whose::Actors { homes, wanted }))
     }
 
-    fn ask_actors(&mut self, from: Option<Vec<u8>>, round: u64) {
-        let question = Question::Scan { table: Table::Actor, prefix: Vec::new(), from };
+    fn ask_actors(&mut self, prefix: Vec<u8>, from: Option<Vec<u8>>, round: u64) {
+        let question = Question::Scan { table: Table::Actor, prefix, from };
         self.ask(question, Asked::Past(Asker::Read { round }));
     }
 
@@ -298,7 +312,7 @@ impl Node {
                 let more = !full && *wanted > 0;
                 let next = next.filter(|_| more).and_then(|next| next_of(homes, next));
                 if next.is_some() {
-                    self.ask_actors(next, round);
+                    self.ask_actors(Vec::new(), next, round);
                     return self.queries.count(round, bytes);
                 }
             }

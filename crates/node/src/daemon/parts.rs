@@ -37,7 +37,7 @@ impl Whole {
     pub(super) fn of(report: &Report) -> Self {
         match report {
             Report::Here(Here::AvailableResources) => Self::Sum,
-            Report::Here(Here::Actors { .. }) => Self::Actors,
+            Report::Here(Here::Actors(_)) => Self::Actors,
             Report::Here(
                 Here::Objects
                 | Here::Jobs

@@ -127,7 +127,7 @@ pub(super) fn part_of_dead(report: &Report, rows: PastRows) -> Option<Value> {
             Some(dead_history(rows.runs, *of_job_max))
         }
         Report::Everywhere { subject: Everywhere::Timeline, .. } => Some(dead_timeline(&rows.runs)),
-        Report::Here(Here::Actors { .. }) => Some(dead_actors(&rows.actors)),
+        Report::Here(Here::Actors(_)) => Some(dead_actors(&rows.actors)),
         Report::Everywhere { .. } | Report::Here(_) | Report::Drain { .. } | Report::Why { .. } => {
             None
         }

@@ -74,7 +74,7 @@ impl Daemon {
                 .with_store(&self.node.scheduler.available_of_node(), |totals| {
                     totals.capacity_bytes.saturating_sub(totals.stored_bytes)
                 }),
-            Here::Actors { .. } => {
+            Here::Actors(_) => {
                 let rows: Vec<Value> =
                     self.node.actors.rows().map(|row| self.actor_json(&row)).collect();
                 let hosted = self.node.hosted().filter_map(|(worker, actor)| {

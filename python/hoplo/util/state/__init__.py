@@ -107,6 +107,9 @@ def list_actors(
     """
     look = _Look(address, timeout, raise_on_missing_output, explain, options)
     checked = _filters.parsed(filters, ActorState, "actors")
+    for key, relation, value in checked:
+        if (key, relation) == ("actor_id", "="):
+            return look.shown(look.actor(value), checked, limit)
     of_dead_nodes_max = None
     if _filters.excludes(checked, "state", "DEAD"):
         of_dead_nodes_max = 0
@@ -263,7 +266,7 @@ def get_actor(
     'Counter'
     """
     look = _Look(address, timeout, True, explain, options)
-    return look.one(look.actors(), "actor_id", id)
+    return look.one(look.actor(id), "actor_id", id)
 
 
 def get_objects(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from hoplo import _core
 from hoplo._api import initialize_once
 
+from ._filters import plain
 from .rows import (
     ActorState,
     JobState,
@@ -70,6 +72,12 @@ class Asked:
         """`of_dead_nodes_max`: of actors whose node is dead, so many at most."""
         many = "" if of_dead_nodes_max is None else str(of_dead_nodes_max)
         return [_actor(row) for row in self.ask("actors", many)]
+
+    def actor(self, actor_id: object) -> list[ActorState]:
+        """The actors of nodes that live, and this one if its node is dead."""
+        text = str(plain(actor_id)).lower()
+        is_id = re.fullmatch("[0-9a-f]{32}", text)
+        return [_actor(row) for row in self.ask("actors", text if is_id else "0")]
 
     def objects(self) -> list[ObjectState]:
         pids = self._pids()

@@ -50,7 +50,7 @@ use subject::Subject;
 
 pub use round::{Asker, OpenRound, Others};
 pub(super) use round::{Queries, Word};
-pub use subject::{Everywhere, Here, Logs, Report};
+pub use subject::{Everywhere, Here, Logs, OfDead, Report};
 
 /// Argument of a question about what daemons know alone: of this node only.
 const HERE: &str = "here";
@@ -100,7 +100,7 @@ impl Node {
 
     /// There may be something of dead nodes in it.
     fn asks_past(&self, asker: Asker, here: &Here) -> bool {
-        let wants = matches!(here, Here::Actors { dead_max } if *dead_max > 0);
+        let wants = matches!(here, Here::Actors(which) if *which != OfDead::Most(0));
         wants && matches!(asker, Asker::Process(_)) && self.has_past()
     }
 
@@ -250,8 +250,8 @@ impl Node {
             (Topic::Everywhere { subject, .. }, Asker::Process(_)) if subject.is_past() => {
                 self.begin_reading_runs(number)
             }
-            (Topic::Here(Here::Actors { dead_max }), Asker::Process(_)) => {
-                self.begin_reading_actors(number, *dead_max)
+            (Topic::Here(Here::Actors(which)), Asker::Process(_)) => {
+                self.begin_reading_actors(number, *which)
             }
             (
                 Topic::Here(_)

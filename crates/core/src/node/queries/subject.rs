@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use hoplo_base::limits::FAR_ANSWER_PART_BYTES;
-use hoplo_base::{AnyId, NodeNumber, ObjectId, ProcessId, Size};
+use hoplo_base::{ActorId, AnyId, NodeNumber, ObjectId, ProcessId, Size};
 
 use super::HERE;
 
@@ -32,10 +32,7 @@ pub enum Here {
     Nodes,
     ClusterResources,
     AvailableResources,
-    /// Of those that were at home at dead nodes at most so many.
-    Actors {
-        dead_max: usize,
-    },
+    Actors(OfDead),
     /// Those whose driver was here, and of a head those that its store has.
     Jobs,
     Objects,
@@ -48,6 +45,15 @@ pub enum Here {
     Logs(Logs),
     /// A question to the control store.
     Control(String),
+}
+
+/// Which actors of those that were at home at dead nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OfDead {
+    /// So many.
+    Most(usize),
+    /// This one alone.
+    One(ActorId),
 }
 
 /// What workers printed.
@@ -103,12 +109,10 @@ impl Subject {
             "cluster_resources" => Self::Here(Here::ClusterResources),
             "available_resources" => Self::Here(Here::AvailableResources),
             "actors" => {
-                let many = || format!("actors are asked with a number of rows, not {argument:?}");
-                let dead_max = match argument.as_str() {
-                    "" | HERE => usize::MAX,
-                    number => number.parse().map_err(|_| many())?,
-                };
-                Self::Here(Here::Actors { dead_max })
+                let which = OfDead::parse(&argument).ok_or_else(|| {
+                    format!("actors are asked with a number of rows or an id, not {argument:?}")
+                })?;
+                Self::Here(Here::Actors(which))
             }
             "objects" => Self::Here(Here::Objects),
             "locations" => Self::Here(Here::Locations(objects_of(&argument)?)),
@@ -141,6 +145,19 @@ impl Subject {
             "memory" => Self::Memory(argument.parse::<AnyId>().map_err(|error| error.to_string())?),
             _ => return Err(format!("there is no query {kind:?}")),
         })
+    }
+}
+
+impl OfDead {
+    fn parse(argument: &str) -> Option<Self> {
+        if argument.is_empty() || argument == HERE {
+            return Some(Self::Most(usize::MAX));
+        }
+        match (argument.parse(), argument.parse()) {
+            (Ok(number), _) => Some(Self::Most(number)),
+            (Err(_), Ok(AnyId::Task(task))) => Some(Self::One(ActorId(task))),
+            (Err(_), Ok(_) | Err(_)) => None,
+        }
     }
 }
 

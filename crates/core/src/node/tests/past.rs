@@ -301,7 +301,21 @@ fn a_question_about_actors_read_the_rows_of_all_homes() {
     assert_eq!(kept.dead_actors("0"), (vec![], 0));
     let (tool, count) = (kept.shell.tool(), "three");
     kept.shell.asks(tool, 1, "actors", count);
-    assert!(kept.shell.refusal(tool).unwrap().contains("a number of rows, not \"three\""));
+    assert!(kept.shell.refusal(tool).unwrap().contains("a number of rows or an id, not \"three\""));
+}
+
+#[test]
+fn a_question_about_one_actor_read_the_rows_of_all_actors_of_dead_nodes() {
+    let mut kept = Kept::new(0);
+    for (at, count) in [(1, 20), (2, 20), (3, 20)] {
+        kept.actors_of(at, count);
+    }
+    kept.dies(1);
+    kept.dies(3);
+    let id = |at, seq| ActorId(TaskId { owner: ProcessId::new(number(at), 1, 1), seq }).hex();
+    assert_eq!(kept.dead_actors(&id(3, 7)), (vec![number(3)], 1));
+    assert_eq!(kept.dead_actors(&id(1, 21)), (vec![], 0), "there is no such actor");
+    assert_eq!(kept.dead_actors(&id(2, 7)), (vec![], 0), "its home lives, and tells of it");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use hoplo_base::limits::{
 use hoplo_wire::Reason;
 use hoplo_wire::why::{Link, Question, Thing, Told};
 
-use super::super::{Everywhere, Here, Others, Report};
+use super::super::{Everywhere, Here, OfDead, Others, Report};
 use super::*;
 
 impl Shell {
@@ -107,7 +107,7 @@ fn what_the_daemon_knows_alone_is_answered_at_once_and_nobody_is_asked() {
     let mut shell = Shell::new();
     let driver = shell.driver();
     shell.asks(driver, 1, "actors", "");
-    assert_eq!(shell.report(driver, 1), Some(Report::Here(Here::Actors { dead_max: usize::MAX })));
+    assert_eq!(shell.report(driver, 1), Some(Report::Here(Here::Actors(OfDead::Most(usize::MAX)))));
     assert_eq!(shell.inspected(driver), None);
     shell.asks(driver, 2, "rubbish", "");
     assert!(shell.refusal(driver).unwrap().contains("no query \"rubbish\""));

@@ -11,7 +11,7 @@ use hoplo_wire::peer::Peer;
 use hoplo_wire::why::{Link, Question as WhyQuestion, Thing, Told};
 
 use super::*;
-use crate::node::{Asker, Here, Logs, Others, Report};
+use crate::node::{Asker, Here, Logs, OfDead, Others, Report};
 
 impl Nodes {
     fn asks(&mut self, at: usize, from: ProcessId, request: u64, kind: &str, argument: &str) {
@@ -170,7 +170,7 @@ fn a_stuck_node_is_named_after_a_second_and_everything_else_is_shown() {
     assert_eq!(nodes.others(0, tool, 1), None);
     nodes.waits(INSPECT_PATIENCE);
     let (report, others) = nodes.shells[0].whole_report(tool, 1).unwrap();
-    assert_eq!(report, Report::Here(Here::Actors { dead_max: usize::MAX }));
+    assert_eq!(report, Report::Here(Here::Actors(OfDead::Most(usize::MAX))));
     assert_eq!(told(&others), [(number(2), "\"part 2\"")]);
     assert_eq!(others.missing, [format!("{} (host1) did not answer within 1 s", number(1))]);
     // What it says later is nothing.
