@@ -426,6 +426,12 @@ def runtime_context() -> dict[str, Any]:
     `hoplo._worker.current_call` holds.
     """
 
+def is_cancelled() -> bool:
+    """Whether the task or call that this code belongs to has been asked to stop.
+
+    Raises RuntimeError in a driver and in an async actor.
+    """
+
 def current_actor() -> ActorHandle:
     """A handle of the actor that this code runs in. Raises RuntimeError elsewhere."""
 

@@ -62,6 +62,30 @@ class RuntimeContext:
         """How often the task has run before: 0 the first time."""
         return int(_asked()["attempt"])
 
+    def is_canceled(self) -> bool:
+        """Whether somebody has called `cancel` on the task, or on the call of a plain method.
+
+        A method that runs long may ask from time to time, and return or raise early: nothing else
+        stops it. Raises RuntimeError in a driver, and in an async actor, whose calls are cancelled
+        where they wait.
+
+        >>> @hoplo.remote
+        ... class Searcher:
+        ...     def search(self):
+        ...         while not hoplo.get_runtime_context().is_canceled():
+        ...             time.sleep(0.01)
+        ...         raise hoplo.exceptions.TaskCancelledError("as asked")
+        >>> searcher = Searcher.remote()
+        >>> ref = searcher.search.remote()
+        >>> hoplo.cancel(ref)
+        >>> hoplo.get(ref)
+        Traceback (most recent call last):
+        hoplo.exceptions.TaskCancelledError: task:... of Searcher.search was cancelled
+        """
+        if not _core.is_initialized():
+            raise _no_session()
+        return _core.is_cancelled()
+
     def get_assigned_resources(self) -> dict[str, float]:
         """What the task or actor holds, by name, `memory` in bytes; empty in a driver."""
         asked = _asked()
@@ -122,8 +146,12 @@ class RuntimeContext:
 
 def _asked() -> dict[str, Any]:
     if not _core.is_initialized():
-        raise RuntimeError("there is no runtime context before hoplo.init()")
+        raise _no_session()
     return _core.runtime_context()
+
+
+def _no_session() -> RuntimeError:
+    return RuntimeError("there is no runtime context before hoplo.init()")
 
 
 def _text(key: str) -> str | None:

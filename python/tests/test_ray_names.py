@@ -330,6 +330,87 @@ def test_an_error_of_a_task_has_its_traceback_under_rays_name() -> None:
         raise error.as_instanceof_cause()  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("concurrency", [1, 2], ids=["one call at a time", "threads"])
+def test_a_method_that_was_cancelled_could_not_ask_whether_it_was(concurrency: int) -> None:
+    @ray.remote(num_cpus=0)
+    class Notes:
+        def __init__(self) -> None:
+            self.said: set[str] = set()
+
+        async def say(self, what: str) -> None:
+            self.said.add(what)
+
+        async def has(self, what: str) -> bool:
+            return what in self.said
+
+    @ray.remote(num_cpus=0, max_concurrency=concurrency)
+    class Worker:
+        def work(self, notes: ray.ActorHandle) -> None:
+            here = ray.get_runtime_context()
+            assert not here.is_canceled()
+            ray.get(notes.say.remote("begun"))
+            while not here.is_canceled():
+                pass
+            ray.get(notes.say.remote("ended"))
+            raise ray.exceptions.TaskCancelledError("as asked")
+
+        def is_canceled(self) -> bool:
+            return ray.get_runtime_context().is_canceled()
+
+    notes, worker = Notes.remote(), Worker.remote()
+    ref = worker.work.remote(notes)
+    eventually(lambda: ray.get(notes.has.remote("begun")))
+    ray.cancel(ref)
+    with pytest.raises(ray.exceptions.TaskCancelledError, match=r"Worker\.work was cancelled"):
+        ray.get(ref, timeout=30)
+    assert ray.get(notes.has.remote("ended"))
+    assert not ray.get(worker.is_canceled.remote()), "the next call was not cancelled"
+
+
+def test_a_task_that_catches_its_cancelling_can_ask_about_it() -> None:
+    @ray.remote
+    def cleans_up(begun: ray.ActorHandle) -> None:
+        begun.put.remote(ray.get_runtime_context().is_canceled())
+        try:
+            while True:
+                pass
+        except KeyboardInterrupt:
+            begun.put.remote(ray.get_runtime_context().is_canceled())
+            raise
+
+    @ray.remote(num_cpus=0)
+    class Queue:
+        def __init__(self) -> None:
+            self.items: list[object] = []
+
+        def put(self, item: object) -> None:
+            self.items.append(item)
+
+        def all(self) -> list[object]:
+            return self.items
+
+    queue = Queue.remote()
+    ref = cleans_up.remote(queue)
+    eventually(lambda: ray.get(queue.all.remote()) == [False])
+    ray.cancel(ref)
+    with pytest.raises(ray.exceptions.TaskCancelledError):
+        ray.get(ref, timeout=30)
+    eventually(lambda: ray.get(queue.all.remote()) == [False, True])
+
+
+def test_a_driver_and_an_async_actor_are_not_asked_whether_they_are_cancelled() -> None:
+    with pytest.raises(RuntimeError, match="this is a driver"):
+        ray.get_runtime_context().is_canceled()
+
+    @ray.remote
+    class Async:
+        async def asks(self) -> bool:
+            return ray.get_runtime_context().is_canceled()
+
+    with pytest.raises(RuntimeError, match="not for async actors"):
+        ray.get(Async.remote().asks.remote())
+
+
 def test_an_actors_error_did_not_say_whether_its_constructor_raised() -> None:
     @ray.remote
     class Fragile:

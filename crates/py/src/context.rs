@@ -1,6 +1,7 @@
 //! What code is told of where it runs: `get_runtime_context`, and who is the parent of what it submits.
 
 use hoplo_base::TaskId;
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -50,6 +51,23 @@ pub(crate) fn gpu_ids(py: Python<'_>) -> PyResult<Vec<u32>> {
     }
     let count = session.client.welcome().resources.units(hoplo_base::resources::GPU);
     Ok((0..count as u32).collect())
+}
+
+/// Whether the task or call that this code belongs to has been asked to stop.
+#[pyfunction]
+pub(crate) fn is_cancelled() -> PyResult<bool> {
+    let session = session::live().ok_or_else(python::not_initialized)?;
+    if !session.is_worker {
+        let text = "is_canceled() is for tasks and actors, and this is a driver";
+        return Err(PyRuntimeError::new_err(text));
+    }
+    if current::actor().is_some_and(|actor| actor.is_async) {
+        let text =
+            "is_canceled() is not for async actors: their calls are cancelled where they wait";
+        return Err(PyRuntimeError::new_err(text));
+    }
+    let task = current::task_here().or_else(|| current::main().map(|running| running.task));
+    Ok(task.is_some_and(|task| session.client.is_cancelled(task)))
 }
 
 /// Where this code runs.

@@ -77,7 +77,7 @@ mod _core {
     #[pymodule_export]
     use super::awaiting::Awaiter;
     #[pymodule_export]
-    use super::context::{gpu_ids, runtime_context};
+    use super::context::{gpu_ids, is_cancelled, runtime_context};
     #[pymodule_export]
     use super::coroutines::CallRun;
     #[pymodule_export]
