@@ -45,6 +45,7 @@ def encode_error(
         _text(cause),
         _traceback_text(error),
         _hint(cause),
+        _place(),
     )
     summary = _summary(told[2], told[3])
     room = _BYTES_MAX - len(pickle.dumps((*told, None), protocol=5)) - len(summary) - 64
@@ -61,7 +62,9 @@ def _summary(type_name: str, text: str) -> bytes:
 
 def make_task_error(payload: bytes) -> TaskError:
     """The error to raise for what `encode_error` encoded in another process. Never raises."""
-    function_name, pid, type_name, text, traceback_text, hint, pickled = pickle.loads(payload)
+    function_name, pid, type_name, text, traceback_text, hint, place, pickled = pickle.loads(
+        payload
+    )
     cause = _unpickled(pickled)
     if cause is None:
         cause = RemoteErrorStandIn(type_name, text)
@@ -71,6 +74,7 @@ def make_task_error(payload: bytes) -> TaskError:
     fields["function_name"] = function_name
     fields["pid"] = pid
     fields["traceback_text"] = traceback_text
+    fields["node_id"], fields["actor_id"] = place
     fields["_payload"] = payload
     fields["_text"] = (
         f"{function_name} raised {type_name.removeprefix('builtins.')} "
@@ -78,6 +82,15 @@ def make_task_error(payload: bytes) -> TaskError:
     )
     error.__cause__ = cause
     return error
+
+
+def _place() -> tuple[str | None, str | None]:
+    """The node and the actor in which this code runs."""
+    try:
+        here = _core.runtime_context()
+    except Exception:
+        return None, None  # no session: it is on its way to nobody
+    return here["node_id"], here["actor_id"]
 
 
 def _hint(error: BaseException) -> str:

@@ -11,9 +11,9 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, TextIO
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, ClassVar, Self, TextIO
 
 from . import _core
 
@@ -54,6 +54,19 @@ class LoggingConfig:
                 raise ValueError(
                     f"additional_log_standard_attrs: a log record has no attribute {name!r}"
                 )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Its fields by name."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> Self:
+        """One with these fields; what else is in `given` is left aside.
+
+        >>> LoggingConfig.from_dict(LoggingConfig("JSON").to_dict()).encoding
+        'JSON'
+        """
+        return cls(**{one.name: given[one.name] for one in fields(cls) if one.name in given})
 
     def to_variable(self) -> dict[str, str]:
         """The environment variable by which workers learn of it."""

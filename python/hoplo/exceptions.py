@@ -73,7 +73,8 @@ class HoploError(Exception):
 
     An error that `get` or `await` raises for a ref that failed has its ids as attributes, as
     hexadecimal text: `object_id` is `ref.hex()`, `task_id` is `ref.task_id()`. Otherwise they are
-    None. `actor_id` and `node_id` are always None in this version.
+    None. `node_id` and `actor_id` of a TaskError say in which node and actor the code raised; in
+    other errors they are None.
 
     >>> try:
     ...     hoplo.get(square.remote(None))

@@ -330,6 +330,30 @@ def test_an_error_of_a_task_has_its_traceback_under_rays_name() -> None:
         raise error.as_instanceof_cause()  # type: ignore[attr-defined]
 
 
+def test_an_error_of_a_task_says_where_its_code_raised() -> None:
+    def place() -> tuple[str, str | None, str]:
+        here = ray.get_runtime_context()
+        return here.get_node_id(), here.get_actor_id(), ray.util.get_node_ip_address()
+
+    @ray.remote
+    def fails() -> None:
+        raise KeyError(*place())
+
+    @ray.remote
+    class Fails:
+        def call(self) -> None:
+            raise KeyError(*place())
+
+    for ref in (fails.remote(), Fails.remote().call.remote()):
+        with pytest.raises(ray.exceptions.RayTaskError) as caught:
+            ray.get(ref)
+        for error in (caught.value, pickle.loads(pickle.dumps(caught.value))):
+            told = (error.node_id, error.actor_id, error.ip)  # type: ignore[attr-defined]
+            assert told == error.args
+    error.node_id = "ffffff"
+    assert error.ip is None, "no such node is known"  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("concurrency", [1, 2], ids=["one call at a time", "threads"])
 def test_a_method_that_was_cancelled_could_not_ask_whether_it_was(concurrency: int) -> None:
     @ray.remote(num_cpus=0)
@@ -531,6 +555,65 @@ def test_iterators_are_dealt_to_other_shards_and_read_from_actors() -> None:
     assert sorted(of_actors.gather_sync()) == ["x", "y", "z"]
     assert sorted(of_actors.gather_async()) == ["x", "y", "z"], "it begins again"
     assert of_actors.batch(2).take(2) == [["x", "y"], ["z"]]
+
+
+def test_items_are_read_with_the_actors_that_made_them() -> None:
+    @ray.remote(num_cpus=0)
+    class Letters(ray.util.iter.ParallelIteratorWorker):
+        def __init__(self, letters: str) -> None:
+            super().__init__(lambda: iter(letters), repeat=False)
+            self.letters = letters
+
+        def all(self) -> str:
+            return self.letters
+
+    actors = [Letters.remote("xyz"), Letters.remote("ab")]
+    it = ray.util.iter.from_actors(actors)
+    x, y = actors
+    assert list(it.gather_sync().zip_with_source_actor()) == [
+        (x, "x"), (y, "a"), (x, "y"), (y, "b"), (x, "z"),
+    ]  # fmt: skip
+    steps = it.gather_async(num_async=2).filter(str.isalpha).for_each(str.upper)
+    pairs = list(steps.zip_with_source_actor())
+    assert sorted(item for _, item in pairs) == list("ABXYZ")
+    assert all(item.lower() in ray.get(actor.all.remote()) for actor, item in pairs)
+    first, second = it.shards()
+    both = first.for_each(str.upper).union(second, round_robin_weights=[2, 1])
+    assert list(both.zip_with_source_actor()) == [
+        (x, "X"), (x, "Y"), (y, "a"), (x, "Z"), (y, "b"),
+    ]  # fmt: skip
+    # Those of the iterator's own actors have one for each shard, too.
+    own = list(ray.util.iter.from_range(4).gather_sync().zip_with_source_actor())
+    assert [item for _, item in own] == [0, 2, 1, 3]
+    assert len({actor._actor_id for actor, _ in own}) == 2
+    for mixed in (
+        it.batch_across_shards(),
+        it.gather_sync().batch(2),
+        it.gather_sync().shuffle(2),
+        it.gather_sync().duplicate(2)[0],
+    ):
+        with pytest.raises(ValueError, match="does not tell which actor made an item"):
+            list(mixed.zip_with_source_actor())
+
+
+def test_a_ref_says_that_nobody_recorded_where_it_was_made() -> None:
+    assert ray.put(1).call_site() == ""
+
+
+def test_a_ref_of_bytes_is_an_id() -> None:
+    ref = ray.put(1)
+    assert ray.ObjectRef.from_hex(ref.hex()) == ray.ObjectRef.from_binary(ref.binary()) == ref.hex()
+
+
+def test_the_id_of_a_job_is_a_number_as_well() -> None:
+    job = ray.get_runtime_context().job_id
+    assert ray.JobID.from_int(job.int()) == job
+    assert ray.JobID.from_int(1).hex() == f"{1:016x}"
+
+
+def test_a_logging_config_is_made_of_its_fields() -> None:
+    config = ray.LoggingConfig("JSON", "ERROR", ["name"])
+    assert ray.LoggingConfig.from_dict({**config.to_dict(), "unknown": 1}) == config
 
 
 def test_a_ref_of_nothing_and_one_of_chance_are_ids() -> None:

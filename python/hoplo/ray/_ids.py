@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
+from typing import Self
+
 from hoplo._ids import BaseID
 
 __all__ = [
@@ -38,10 +41,23 @@ class TaskID(BaseID):
 
 
 class JobID(BaseID):
-    """Of a driver and all that it started."""
+    """Of a driver and all that it started.
+
+    >>> JobID.from_int(7).int()
+    7
+    """
 
     __slots__ = ()
     _size = 8
+
+    @classmethod
+    def from_int(cls, value: int) -> Self:
+        """The id whose bytes are this number."""
+        return cls(value.to_bytes(cls._size))
+
+    def int(self) -> builtins.int:
+        """The bytes as a number."""
+        return builtins.int(self.hex(), 16)
 
 
 class NodeID(UniqueID):

@@ -16,6 +16,7 @@ from hoplo.exceptions import ActorError, TaskError
 
 from ._absent import METHODS
 from ._ids import ActorID, JobID, ObjectID, TaskID
+from ._nodes import address_of_node
 
 _task_id_of = _core.ObjectRef.task_id
 _stream_task_id_of = _core.ObjectRefGenerator.task_id
@@ -26,6 +27,9 @@ def install(version: str) -> None:
     """Adds them; `version`: of Ray. Done again, it changes nothing."""
     refs: dict[str, object] = {
         "as_future": _as_future,
+        "call_site": lambda ref: "",  # as with Ray, unless it is told to record them
+        "from_binary": classmethod(lambda cls, data: ObjectID.from_binary(data)),
+        "from_hex": classmethod(lambda cls, text: ObjectID.from_hex(text)),
         "from_random": classmethod(lambda cls: ObjectID.from_random()),
         "is_nil": lambda ref: ref.hex() == "ff" * 20,
         "nil": classmethod(lambda cls: ObjectID.nil()),
@@ -42,6 +46,8 @@ def install(version: str) -> None:
         # Not methods of each actor: every handle that travels would name them.
         _set(_core.ActorHandle, f"__ray_{name}__", property(attrgetter(f"__hoplo_{name}__")))
     _set(TaskError, "as_instanceof_cause", lambda error: error)
+    _set(TaskError, "make_dual_exception_instance", lambda error: error)
+    _set(TaskError, "ip", property(_ip))
     _set(TaskError, "traceback_str", property(attrgetter("traceback_text")))
     _set(ActorError, "actor_init_failed", property(_init_failed))
     _set(ActorError, "preempted", False)  # hoplo does not tell such deaths from others
@@ -60,6 +66,11 @@ def name_resources() -> None:
 def _init_failed(error: ActorError) -> bool:
     """Its constructor raised: what it raised is the cause."""
     return isinstance(error.__cause__, TaskError)
+
+
+def _ip(error: TaskError) -> str | None:
+    """The address of the node where the code raised; None if this cluster has no such node."""
+    return address_of_node(error.node_id) if error.node_id and _core.is_initialized() else None
 
 
 def _set(kind: type, name: str, value: object) -> None:

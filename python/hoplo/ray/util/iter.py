@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import hoplo
 
 from .._absent import absent
-from .local_iter import LocalIterator, Step, at_least_one, batches, flat, shuffled
+from .local_iter import LocalIterator, MadeBy, Step, at_least_one, batches, flat, shuffled
 
 __all__ = [
     "LocalIterator",
@@ -226,11 +226,23 @@ class ParallelIterator:
 
     def batch_across_shards(self) -> LocalIterator:
         """Lists with the next item of each shard that has one left."""
-        return LocalIterator(self._rounds, f"{self.name}.batch_across_shards()")
+
+        def lists() -> Iterator[list[Any]]:
+            for answers in self._rounds():
+                yield [item for _, item in answers]
+
+        return LocalIterator(lists, f"{self.name}.batch_across_shards()")
 
     def gather_sync(self) -> LocalIterator:
         """All items, one of each shard in turn: the order is always the same."""
-        return LocalIterator(lambda: flat(self._rounds()), f"{self.name}.gather_sync()")
+        made_by = MadeBy()
+
+        def in_turn() -> Iterator[Any]:
+            for answers in self._rounds():
+                for made_by.actor, item in answers:
+                    yield item
+
+        return LocalIterator(in_turn, f"{self.name}.gather_sync()", made_by)
 
     def gather_async(self, batch_ms: int = 0, num_async: int = 1) -> LocalIterator:
         """All items, as they are made: `num_async` calls at a time wait at each shard.
@@ -238,7 +250,13 @@ class ParallelIterator:
         `batch_ms` has no effect.
         """
         at_least_one("num_async", num_async)
-        return LocalIterator(lambda: self._as_made(num_async), f"{self.name}.gather_async()")
+        made_by = MadeBy()
+
+        def as_made() -> Iterator[Any]:
+            for made_by.actor, item in self._as_made(num_async):
+                yield item
+
+        return LocalIterator(as_made, f"{self.name}.gather_async()", made_by)
 
     def take(self, n: int) -> list[Any]:
         """The first `n` items of `gather_sync`."""
@@ -273,25 +291,37 @@ class ParallelIterator:
             actors.append(made.remote(read, steps))
         return actors
 
-    def _rounds(self) -> Iterator[list[Any]]:
-        actors = self._actors()
-        while actors:
-            answers = hoplo.get([actor.next.remote() for actor in actors])
-            actors = [actor for actor, answer in zip(actors, answers, strict=True) if answer]
-            items = [answer[0] for answer in answers if answer]
+    def _rounds(self) -> Iterator[list[tuple[Any, Any]]]:
+        """The next item of each shard, behind the actor that made it."""
+        shards = self._read()
+        while shards:
+            answers = hoplo.get([actor.next.remote() for actor, _ in shards])
+            answered = list(zip(shards, answers, strict=True))
+            shards = [shard for shard, answer in answered if answer]
+            items = [(source, answer[0]) for (_, source), answer in answered if answer]
             if items:
                 yield items
 
-    def _as_made(self, num_async: int) -> Iterator[Any]:
-        actors = self._actors()
-        asked = {actor.next.remote(): actor for _ in range(num_async) for actor in actors}
+    def _as_made(self, num_async: int) -> Iterator[tuple[Any, Any]]:
+        """Each item, behind the actor that made it."""
+        shards = self._read()
+        asked = {shard[0].next.remote(): shard for _ in range(num_async) for shard in shards}
         while asked:
             (ready,), _ = hoplo.wait(list(asked))
-            actor = asked.pop(ready)
+            actor, source = asked.pop(ready)
             answer = hoplo.get(ready)
             if answer:
-                asked[actor.next.remote()] = actor
-                yield answer[0]
+                asked[actor.next.remote()] = (actor, source)
+                yield source, answer[0]
+
+    def _read(self) -> list[tuple[Any, Any]]:
+        """New actors, one for each shard, each with that which the user knows as its source."""
+        actors = self._actors()
+        sources = [source for source, _ in self._shards]
+        return [
+            (actor, source.actor if isinstance(source, _OfActor) else actor)
+            for actor, source in zip(actors, sources, strict=True)
+        ]
 
 
 class _ShardActor:
@@ -335,11 +365,11 @@ class _OfActor:
     """A source of the items that an actor of the user's makes."""
 
     def __init__(self, actor: Any) -> None:
-        self._actor = actor
+        self.actor = actor
 
     def __call__(self) -> Iterator[Any]:
-        hoplo.get(self._actor.par_iter_init.remote())
-        while (answer := hoplo.get(self._actor.par_iter_next.remote())) is not None:
+        hoplo.get(self.actor.par_iter_init.remote())
+        while (answer := hoplo.get(self.actor.par_iter_next.remote())) is not None:
             yield answer[0]
 
 

@@ -7,9 +7,15 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-__all__ = ["LocalIterator", "Step", "at_least_one", "batches", "flat", "shuffled"]
+__all__ = ["LocalIterator", "MadeBy", "Step", "at_least_one", "batches", "flat", "shuffled"]
 
 Step = Callable[[Iterable[Any]], Iterable[Any]]
+
+
+class MadeBy:
+    """Which actor made the item that was read last; None: nobody knows."""
+
+    actor: Any = None
 
 
 class LocalIterator:
@@ -19,9 +25,12 @@ class LocalIterator:
     [[0, 1], [2, 3], [4]]
     """
 
-    def __init__(self, source: Callable[[], Iterable[Any]], name: str) -> None:
+    def __init__(
+        self, source: Callable[[], Iterable[Any]], name: str, made_by: MadeBy | None = None
+    ) -> None:
         self._source = source
         self._items: Iterator[Any] | None = None
+        self._made_by = made_by or MadeBy()
         self.name = name
 
     def __iter__(self) -> Iterator[Any]:
@@ -37,17 +46,17 @@ class LocalIterator:
 
     def transform(self, fn: Step) -> LocalIterator:
         """`fn(iterable)` gives an iterable."""
-        return LocalIterator(lambda: fn(self), f"{self.name}.transform()")
+        return self._then(lambda: fn(self), "transform()")
 
     def for_each(
         self, fn: Callable[[Any], Any], max_concurrency: int = 1, resources: Any = None
     ) -> LocalIterator:
         """`fn(item)` in place of each item, one by one."""
-        return LocalIterator(lambda: map(fn, self), f"{self.name}.for_each()")
+        return self._then(lambda: map(fn, self), "for_each()")
 
     def filter(self, fn: Callable[[Any], bool]) -> LocalIterator:
         """The items for which `fn(item)` is true."""
-        return LocalIterator(lambda: filter(fn, self), f"{self.name}.filter()")
+        return self._then(lambda: filter(fn, self), "filter()")
 
     def batch(self, n: int) -> LocalIterator:
         """Lists of `n` items, the last with what is left."""
@@ -56,11 +65,11 @@ class LocalIterator:
 
     def flatten(self) -> LocalIterator:
         """The items of the items."""
-        return LocalIterator(lambda: flat(self), f"{self.name}.flatten()")
+        return self._then(lambda: flat(self), "flatten()")
 
     def combine(self, fn: Callable[[Any], Iterable[Any]]) -> LocalIterator:
         """The items of `fn(item)` for each item."""
-        return LocalIterator(lambda: flat(map(fn, self)), f"{self.name}.combine()")
+        return self._then(lambda: flat(map(fn, self)), "combine()")
 
     def shuffle(self, shuffle_buffer_size: int, seed: int | None = None) -> LocalIterator:
         """In another order: each item is drawn from a buffer of that many."""
@@ -90,19 +99,39 @@ class LocalIterator:
         if len(weights) != len(sources):
             raise ValueError(f"give {len(sources)} weights, one for each, not {len(weights)}")
 
+        made_by = MadeBy()
+
         def in_turn() -> Iterator[Any]:
-            left = [(iter(one), max(1, int(w))) for one, w in zip(sources, weights, strict=True)]
+            left = [(one, max(1, int(w))) for one, w in zip(sources, weights, strict=True)]
             while left:
                 kept = []
-                for items, weight in left:
-                    some = list(itertools.islice(items, weight))
-                    yield from some
-                    if len(some) == weight:
-                        kept.append((items, weight))
+                for one, weight in left:
+                    count = 0
+                    for item in itertools.islice(one, weight):
+                        made_by.actor = one._made_by.actor
+                        count += 1
+                        yield item
+                    if count == weight:
+                        kept.append((one, weight))
                 left = kept
 
         names = ", ".join(one.name for one in sources)
-        return LocalIterator(in_turn, f"union[{names}]")
+        return LocalIterator(in_turn, f"union[{names}]", made_by)
+
+    def zip_with_source_actor(self) -> LocalIterator:
+        """Pairs of the actor that made an item, and the item. Of `from_actors`: the actor given.
+
+        Reading raises ValueError where no one actor made an item: after `batch_across_shards`,
+        `batch`, `shuffle` and `duplicate`.
+        """
+
+        def pairs() -> Iterator[tuple[Any, Any]]:
+            for item in self:
+                if self._made_by.actor is None:
+                    raise ValueError(f"{self!r} does not tell which actor made an item")
+                yield self._made_by.actor, item
+
+        return self._then(pairs, "zip_with_source_actor()")
 
     def take(self, n: int) -> list[Any]:
         """The next `n` items, fewer at the end."""
@@ -112,6 +141,10 @@ class LocalIterator:
         """Prints them, a line each."""
         for item in self.take(n):
             print(item)
+
+    def _then(self, source: Callable[[], Iterable[Any]], step: str) -> LocalIterator:
+        """A step that reads an item before it gives what it makes of it, and none after that."""
+        return LocalIterator(source, f"{self.name}.{step}", self._made_by)
 
 
 def _over(items: Iterator[Any], name: str) -> LocalIterator:

@@ -8,6 +8,8 @@ from typing import Any
 from hoplo import _core
 from hoplo._api import initialize_once
 
+from .._nodes import address_of_node
+
 __all__ = ["get_node_ip_address", "list_named_actors", "log_once"]
 
 _logged: set[str] = set()
@@ -41,11 +43,7 @@ def get_node_ip_address() -> str:
     3
     """
     initialize_once()
-    here = _core.runtime_context()["node_id"]
-    for node in json.loads(_core.query("nodes")):
-        if node["NodeID"] == here:
-            return str(node["NodeManagerAddress"])
-    return "127.0.0.1"
+    return address_of_node(_core.runtime_context()["node_id"]) or "127.0.0.1"
 
 
 def log_once(key: str) -> bool:
