@@ -129,6 +129,11 @@ class Lab:
 
     # ------------------------------------------------------------------- what befalls them
 
+    def shape(self, number: int, rate: float) -> None:
+        """From now on its link carries so many bits a second each way."""
+        _shape(self.namespace(number), "eth0", rate)
+        _shape(self._bridge, f"port{number}", rate)
+
     def cut(self, number: int) -> None:
         """Its cable is pulled, somewhere behind the first switch: neither end is told."""
         _run(self.cut_line(number))
@@ -210,8 +215,7 @@ class Lab:
         cubic = ("dev", "eth0", "src", self.address(number), "congctl", "cubic")
         _ip("-n", inside, "route", "replace", "10.199.0.0/24", *cubic)
         if self.rate:
-            self._shape(inside, "eth0")
-            self._shape(self._bridge, port)
+            self.shape(number, self.rate)
         folder = self.folder / str(number)
         own = self.folder / "home" if home else folder / "home"
         for path in (folder, own):
@@ -222,13 +226,6 @@ class Lab:
         enter = ("nsenter", f"--net={NAMESPACES / inside}", "--", "unshare", "--uts")
         prefix = (*enter, "sh", "-c", named, "sh")
         self.machines.append(Machine(folder, own, prefix, self.address(number), cpus))
-
-    def _shape(self, namespace: str, device: str) -> None:
-        assert self.rate is not None
-        burst = next(size for below, size in BURSTS if self.rate < below)
-        shape = ("rate", f"{self.rate:.0f}bit", "burst", str(burst), "latency", "30ms")
-        line = ["tc", "-n", namespace, "qdisc", "replace", "dev", device, "root", "tbf", *shape]
-        subprocess.run(line, check=True, capture_output=True, text=True)
 
     def end(self) -> None:
         """Nothing of it is left: no process, no namespace, no folder. May be called again."""
@@ -327,6 +324,13 @@ def _undisturbed() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         for number in came:
             os.kill(os.getpid(), number)
+
+
+def _shape(namespace: str, device: str, rate: float) -> None:
+    burst = next(size for below, size in BURSTS if rate < below)
+    shape = ("rate", f"{rate:.0f}bit", "burst", str(burst), "latency", "30ms")
+    line = ["tc", "-n", namespace, "qdisc", "replace", "dev", device, "root", "tbf", *shape]
+    subprocess.run(line, check=True, capture_output=True, text=True)
 
 
 def _ip(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
