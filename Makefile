@@ -15,7 +15,7 @@
 #   make bench-control  the control store beside its paper's figures (RUNS too)
 #   make bench-cluster  several nodes in network namespaces (root), beside Ray and bare connections
 #   make bench-faults   nodes that die while work goes on, beside Ray (root)
-#   make bench-collectives  reduce, broadcast, gather on shaped links, beside one connection (root)
+#   make bench-collectives  reduce, broadcast, gather and so on, beside MPI, Gloo, Ray, Dask (root; RUNS too)
 #   make bench-scale    1 to 10,000 nodes, simulated with costs measured here (root)
 #   make demo-cluster   a head and three nodes: trains, sorts, moves a gigabyte; shows who runs what
 #   make format  rewrite the sources the way `make test` wants them
@@ -255,9 +255,19 @@ bench-faults: build bench-rivals
 	@$(BENCH_PIP) install --no-deps $(WHEEL)
 	@$(BENCH)/bin/python bench/run_all.py --faults --runs $(RUNS) $(BENCH_FLAGS)
 
-# Collectives on links that are shaped, in network namespaces: as root. BENCH_FLAGS="--nodes 4 --megabytes 8" asks less.
-bench-collectives: build $(VENV)/.dev
-	@$(VENV_PYTHON) bench/collectives.py $(BENCH_FLAGS)
+# Collectives on links that are shaped, in network namespaces: as root. The wheel, as a user has it, beside OpenMPI, Gloo, Ray and
+# Dask: about 13 minutes. Less is asked with BENCH_FLAGS="--nodes 4,8 --megabytes 8 --rounds 3 --without ray --without dask".
+bench-collectives: build bench-rivals
+	@command -v mpirun >/dev/null && [ -e /usr/include/gloo/allreduce.h ] \
+	  || { apt-get update -qq && apt-get install -y -qq --no-install-recommends openmpi-bin libgloo-dev; } \
+	  || echo "Debian's openmpi-bin and libgloo-dev cannot be installed here: no figures of what is missing" >&2
+	@mkdir -p $(CARGO_TARGET_DIR)/bench && rm -f $(CARGO_TARGET_DIR)/bench/rank_gloo
+	@$(CXX) -O3 -march=native -Wall -o $(CARGO_TARGET_DIR)/bench/rank_gloo bench/players/rank_gloo.cpp -lgloo -lpthread \
+	  || echo "Gloo's program cannot be compiled here: no figures of Gloo" >&2
+	@$(BENCH_PIP) uninstall --yes hoplo
+	@rm -f $(BENCH)/lib/python3*/site-packages/hoplo-dev.pth $(BENCH)/bin/hoplo
+	@$(BENCH_PIP) install --no-deps $(WHEEL)
+	@$(BENCH)/bin/python bench/run_all.py --collectives --runs $(RUNS) $(BENCH_FLAGS)
 
 # 1 to 10,000 nodes, simulated with costs that are measured on real nodes in network namespaces: as root. A few minutes.
 bench-scale: build $(VENV)/.dev

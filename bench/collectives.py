@@ -1,285 +1,347 @@
 """How long collectives take on shaped links, beside what one connection carries.
 
-    python bench/collectives.py [--nodes 4,8] [--megabytes 8,32] [--rounds 5]
+    python bench/collectives.py [--nodes 4,8,16] [--megabytes 8,32] [--without ray] [--only reduce]
 
 Each node is in a network namespace of its own (tests/cluster/lab.py), whose links carry so many
-bits a second each way that this machine's cores are not what is scarce. One *stream* is a TCP
-connection between two of them with nothing around it, measured in the same lab: its time for the
-bytes of one member is the optimum of a reduce and of a broadcast. Every node has one member, also
-the head, where the result is made. Each round has members of its own; the clock begins when all are
-made. Of those that are *late* a member, or a reader, comes each tenth of a second. What is small is
-measured on links that are not shaped. Needs root.
+bits a second each way that this machine's cores are not what is scarce. The *optimum* is what the
+links need at least, from the time that one bare TCP stream takes for one member between two of the
+nodes, in the same lab, round by round in turn. Beside hoplo: OpenMPI as it comes and *tuned* (the
+algorithms that are best on such links, chosen by hand), Gloo, Ray and Dask. Every node has one
+member, also the head, where the result is made; each round of hoplo, Ray and Dask has members of
+its own, and the clock begins when all are made. MPI and Gloo begin at a barrier, with buffers that
+are there. Where members or readers are *late*, one comes each tenth of a second; MPI and Gloo sleep
+before the call. All processes read one clock. What is small is measured on links that are not
+shaped. Needs root. HOPLO_GLOO names the program that `make bench-collectives` compiles.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
+import signal
 import statistics
+import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from harness import HERE
+import collectives_page
+from collectives_cases import (
+    ALL_TO_ALL,
+    ALLREDUCE,
+    BROADCAST,
+    GATHER,
+    LATE,
+    MB,
+    OPTIMUM,
+    POINT_TO_POINT,
+    QUARTER,
+    RANKS,
+    REDUCE,
+    SECONDS_MAX,
+    SMALLER_BROADCAST,
+    TOGETHER,
+    Shaped,
+    ask,
+    rate_of,
+    shaped,
+)
+from collectives_places import (
+    DASK,
+    GLOO,
+    HOPLO,
+    MPI,
+    PLAYERS,
+    RAY,
+    SLOW,
+    STREAM,
+    TUNED,
+    Place,
+)
+from harness import RESULTS, Cell, Goal, PlayerError, Question, Row, Seat, at_most, row, times
+from lab import why_not
+from machines import until
 
-sys.path.insert(0, str(HERE.parent / "tests" / "cluster"))
-from lab import Lab, why_not
-from machines import Machine
+RANKS_IN_A_ROW = 10
+"""What is small, ranks do so often before they wait for the next request: it wakes them up."""
 
-MB = 10**6
-RATES = {4: 1e9, 8: 500e6, 16: 200e6}
-"""Bits a second of each link: together no more than the cores move."""
-
-STREAM = """
-import socket, sys, time
-place, nbytes, rounds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-if place == "":
-    server = socket.create_server(("0.0.0.0", 7001))
-    say("ready")
-    for _ in range(rounds):
-        connection, _ = server.accept()
-        got, buffer = 0, bytearray(1 << 20)
-        began = time.perf_counter()
-        while got < nbytes:
-            got += connection.recv_into(buffer)
-        say(time.perf_counter() - began)
-        connection.close()
-else:
-    for _ in range(rounds):
-        connection = socket.create_connection((place, 7001))
-        connection.sendall(bytes(nbytes))
-        connection.recv(1)  # until it is closed
-heard()
-"""
-
-COLLECTIVES = """
-import json, sys, time
-import numpy as np
-from hoplo.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-hoplo.init(address="auto")
-cases, nbytes, rounds, addresses = sys.argv[1], *map(json.loads, sys.argv[2:])
-ids = {n["NodeManagerAddress"]: n["NodeID"] for n in hoplo.nodes()}
-places = [NodeAffinitySchedulingStrategy(ids[a], soft=False) for a in addresses]
-count, total, gap = len(places), sum(range(len(places))), 0.1
-now = time.perf_counter  # one clock for all namespaces
-
-@hoplo.remote(num_returns=2)
-def member(number, nbytes, at):
-    time.sleep(max(0, at - now()))
-    return np.full(nbytes // 4, number, "f4"), now()
-
-@hoplo.remote
-def parts(number, nbytes):
-    return [np.full(nbytes // count // 4, number, "f4") for _ in range(count)]
-
-@hoplo.remote
-def reads(refs, at=0.0):
-    time.sleep(max(0, at - now()))
-    began = now()
-    value = hoplo.get(refs[0])
-    return float(value[-1][-1] if isinstance(value, list) else value[-1]), began, now()
-
-def at_each(function, *each):
-    made = [function.options(scheduling_strategy=at) for at in places]
-    return [one.remote(*(it(i) for it in each)) for i, one in enumerate(made)]
-
-def coming(nbytes, at=lambda i: 0.0):
-    "Members, and when each was made."
-    return list(zip(*at_each(member, lambda i: i, lambda _: nbytes, at)))
-
-def members(nbytes):
-    refs = list(coming(nbytes)[0])
-    hoplo.wait(refs, num_returns=count, fetch_local=False)
-    return refs
-
-def read(refs, want, at=lambda i: 0.0):
-    got = hoplo.get(at_each(reads, refs, at))
-    assert all(value == want(i) for i, (value, _, _) in enumerate(got)), got
-    return got
-
-def point_to_point(nbytes):
-    refs = members(nbytes)
-    began = now()
-    assert hoplo.get(refs[1])[-1] == 1
-    return now() - began
-
-def broadcast(nbytes):
-    refs = members(nbytes)
-    began = now()
-    return max(end for *_, end in read(lambda i: refs[:1], lambda i: 0)) - began
-
-def reduce(nbytes):
-    refs = members(nbytes)
-    began = now()
-    assert hoplo.get(hoplo.reduce(refs))[-1] == total
-    return now() - began
-
-def allreduce(nbytes):
-    refs = members(nbytes)
-    began = now()
-    ref = hoplo.allreduce(refs)
-    return max(end for *_, end in read(lambda i: [ref], lambda i: total)) - began
-
-def gather(nbytes):
-    refs = members(nbytes)
-    began = now()
-    assert len(hoplo.get(hoplo.gather(refs))) == count
-    return now() - began
-
-def all_to_all(nbytes):
-    refs = at_each(parts, lambda i: i, lambda _: nbytes)
-    hoplo.wait(refs, num_returns=count, fetch_local=False)
-    began = now()
-    rows = hoplo.all_to_all(refs)
-    return max(end for *_, end in read(lambda i: rows[i : i + 1], lambda i: count - 1)) - began
-
-def late_broadcast(nbytes):
-    "The mean of the receivers, who come one after the other."
-    refs = members(nbytes)
-    began = now() + gap
-    got = read(lambda i: refs[:1], lambda i: 0, lambda i: began + gap * i)[1:]
-    return sum(end - began for _, began, end in got) / len(got)
-
-def late(nbytes, collective, n):
-    began = now() + gap
-    refs, made = coming(nbytes, lambda i: began + gap * i)
-    ended = collective(list(refs))
-    return ended - sorted(hoplo.get(list(made)))[n - 1]
-
-def late_reduce(nbytes):
-    "From the last member on."
-    def collective(refs):
-        assert hoplo.get(hoplo.reduce(refs))[-1] == total
-        return now()
-    return late(nbytes, collective, count)
-
-def first_half(nbytes):
-    "From the last one of those that are taken."
-    def collective(refs):
-        value, taken = hoplo.get(list(hoplo.reduce(refs, n=count // 2, with_members=True)))
-        assert value[-1] == sum(taken)
-        return now()
-    return late(nbytes, collective, count // 2)
-
-def late_allreduce(nbytes):
-    def collective(refs):
-        ref = hoplo.allreduce(refs)
-        return max(end for *_, end in read(lambda i: [ref], lambda i: total))
-    return late(nbytes, collective, count)
-
-for name in cases.split(","):
-    case = globals()[name]
-    case(min(nbytes, 1 << 20))  # workers and links are warm
-    say(name, [case(nbytes) for _ in range(rounds)])
-heard()
-"""
+DEATHS = {
+    "killed": (int(signal.SIGKILL), 0.1),
+    "stopped": (int(signal.SIGSTOP), 0.75),
+    "silenced": (0, 0.75),
+}
+"""What befalls a node half way: the signal to its processes, and when it is to be known."""
 
 
-def stream_seconds(lab: Lab, nbytes: int, rounds: int) -> list[float]:
-    """From node 2 to node 1."""
-    receiver = lab[1].program(STREAM, "", str(nbytes), str(rounds))
-    assert receiver.heard() == "ready"
-    sender = lab[2].program(STREAM, lab.address(1), str(nbytes), str(rounds))
-    seconds = [float(receiver.heard()) for _ in range(rounds)]
-    for program in (sender, receiver):
-        program.tell()
-        program.end()
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--nodes", default="4,8,16", help="as many nodes, with commas between")
+    parser.add_argument("--megabytes", default="8,32", help="of each member")
+    parser.add_argument("--rounds", type=int, default=5)
+
+
+if why := why_not():
+    sys.exit(f"bench/collectives.py: {why}")
+
+question = Question("collectives", "Collectives", {}, options)
+QUICK = question.options.quick
+ROUNDS = question.options.rounds
+NODES = [int(word) for word in question.options.nodes.split(",") if word]
+SIZES = [int(word) for word in question.options.megabytes.split(",") if word]
+
+# ------------------------------------------------------------------------------- the rows
+
+
+def rows_of(nodes: int) -> list[Shaped]:
+    cases = [POINT_TO_POINT, BROADCAST, REDUCE, ALLREDUCE, GATHER, ALL_TO_ALL]
+    sizes = SIZES
+    if nodes >= 16:
+        cases = [BROADCAST, REDUCE, ALLREDUCE, ALL_TO_ALL]
+        sizes = SIZES[:1]
+    made = [shaped(case, nodes, size * MB, ROUNDS) for size in sizes for case in cases]
+    at = cases.index(BROADCAST)
+    made.insert(at, shaped(SMALLER_BROADCAST, nodes, MB, ROUNDS))
+    if nodes == 8:
+        made += [shaped(case, nodes, SIZES[0] * MB, ROUNDS) for case in LATE]
+    return made
+
+
+SMALL = [
+    row(
+        f"{case.text}: {nbytes // 1000} KB, 8 nodes, links not shaped",
+        "ms",
+        f"{case.measure}.{nbytes}",
+        {HOPLO: 1, **dict.fromkeys(RANKS, RANKS_IN_A_ROW)},
+        goals=[at_most(1.5, "ms")],
+        rounds=ROUNDS,
+        seconds_max=SECONDS_MAX,
+    )
+    for nbytes in (1_000, 32_000)
+    for case in (BROADCAST, REDUCE, ALLREDUCE, GATHER, ALL_TO_ALL)
+]
+
+OWN = [
+    row(
+        "reduce within one node: 64 MB of each of 8 workers",
+        "GB/s",
+        "own_reduce",
+        {
+            HOPLO: 1,
+            "numpy": Cell("memory", "sum", 1),
+            "numpy by pieces": Cell("memory", "sum by pieces", 1),
+            "memcpy": Cell("memory", "copy", 1),
+        },
+        size=8 * 64 * MB,
+        goals=[times(0.6, "numpy")],
+        rounds=ROUNDS,
+        note="bytes of members a second. numpy adds arrays that lie in one process into one that is"
+        " there; by pieces what is added up stays in the cache",
+    )
+]
+
+NOTE_OF_DEATHS = (
+    "the survivors' time. The optimum is one stream, and the time until the head has it that the"
+    " node is dead. MPI ends all ranks when one is killed; with Gloo the first rank of a"
+    " broadcast waits until its timeout"
+)
+
+# ------------------------------------------------------------------------------- how they are asked
+
+failures: list[str] = []
+
+
+@contextmanager
+def stage(name: str) -> Iterator[None]:
+    """Whatever befalls it: the other stages are asked."""
+    try:
+        yield
+    except Exception:
+        traceback.print_exc()
+        failures.append(name)
+
+
+def wanted(rows: list[Shaped]) -> list[Shaped]:
+    return [one for one in rows if question.wants(one.row)]
+
+
+def ask_shaped(nodes: int) -> None:
+    rows = wanted(rows_of(nodes))
+    if not rows:
+        return
+    rate = rate_of(nodes)
+    sizes = sorted({MB, *(size * MB for size in SIZES)})
+    with stage(f"{nodes} nodes"), Place(question, nodes, rate, sizes) as place:
+        place.seat(*TOGETHER)
+        ask(question, rows, TOGETHER)
+    for one in rows:
+        one.scale()
+    heavy = [one for one in rows if {RAY, DASK} & set(one.row.cells)]
+    asked = {4: heavy, 8: [one for one in heavy if f" {SIZES[0]} MB," in one.row.name]}
+    for one in heavy:
+        if one not in asked.get(nodes, []):
+            # They take minutes there, for about the same times of the optimum.
+            why = "skipped: of 8 nodes asked with the smallest members only, of 16 not at all"
+            one.row.missing |= dict.fromkeys((RAY, DASK), why)
+    heavy = asked.get(nodes, [])
+    for system in (RAY, DASK):
+        if heavy and system not in question.options.without:
+            with stage(f"{system}, {nodes} nodes"), Place(question, nodes, rate, sizes) as place:
+                place.seat(system)
+                for one in heavy:
+                    one.row.rounds = min(ROUNDS, 3)
+                ask(question, heavy, (system,))
+    for one in rows:
+        question.add(one.row)
+
+
+def ask_quarter() -> None:
+    rows = wanted([shaped(case, 8, SIZES[0] * MB, ROUNDS) for case in QUARTER])
+    if not rows:
+        return
+    rate = rate_of(8)
+    with stage("one link at a quarter"), Place(question, 8, rate, [SIZES[0] * MB]) as place:
+        place.seat(*TOGETHER)
+        place.lab.shape(SLOW + 1, rate / 4)
+        ask(question, rows, TOGETHER)
+    for one in rows:
+        one.scale()
+        question.add(one.row)
+
+
+def ask_small() -> None:
+    rows = [one for one in SMALL if question.wants(one)]
+    if rows:
+        with stage("small"), Place(question, 8, None, [1_000, 32_000]) as place:
+            place.seat(HOPLO, *RANKS)
+            question.ask(rows)
+
+
+def ask_own() -> None:
+    if not any(question.wants(one) for one in OWN):
+        return
+    told = json.dumps({"addresses": [], "sizes": [], "slow": 0})
+    question.seat(HOPLO, Seat([str(PLAYERS / "play_collectives.py"), HOPLO, told]))
+    question.seat("memory", Seat([str(PLAYERS / "play_memory.py")]))
+    with stage("one node"):
+        question.ask(OWN)
+    question.clear_seats()
+
+
+# ------------------------------------------------------------------------------- a node dies
+
+
+def ask_deaths() -> None:
+    """Of 8 nodes one dies half way. The least is one stream, and the time until it is known."""
+    nbytes = SIZES[-1] * MB
+    rows = []
+    for case in (BROADCAST, REDUCE):
+        for how, (_, notice) in DEATHS.items():
+            name = f"{case.text}, one node {how} half way: {nbytes / MB:g} MB, 8 nodes"
+            took = Row(name, "s", {}, note=NOTE_OF_DEATHS)
+            took.missing |= dict.fromkeys((MPI, TUNED), collectives_page.ABORTS)
+            took.missing[GLOO] = collectives_page.HANGS
+            known = Row(f"until it is known: {name}", "s", {}, [at_most(notice, "s")])
+            rows.append((case, how, took, known))
+    rows = [one for one in rows if question.wants(one[2])]
+    if not rows or HOPLO in question.options.without:
+        return
+    with stage("a node dies"), Place(question, 8, rate_of(8), [nbytes]) as place:
+        place.seat(STREAM, HOPLO)
+        for case, how, took, known in rows:
+            stream = []
+            for _ in range(1 if QUICK else 3):
+                stream.append(one_stream(nbytes))
+                half = round(500 * statistics.median(stream))
+                try:
+                    found = one_death(place, f"dying_{case.measure}.{nbytes}", how, half)
+                except PlayerError as error:
+                    took.missing[HOPLO] = known.missing[HOPLO] = str(error)
+                    break
+                took.values.setdefault(HOPLO, []).append(found["seconds"])
+                known.values.setdefault(HOPLO, []).append(found["detection"])
+                least = stream[-1] + found["detection"]
+                took.values.setdefault(OPTIMUM, []).append(least)
+            if OPTIMUM in took.values:
+                factor = 1 + 0.05 * statistics.median(stream) / took.medians[OPTIMUM]
+                text = "<= optimum + 5% of one stream"
+                took.goals.append(Goal(text, factor, (OPTIMUM,), at_most=True))
+    for _, _, took, known in rows:
+        question.add(took)
+        question.add(known)
+
+
+def one_stream(nbytes: int) -> float:
+    player, asked = question.player(STREAM), {"measure": f"point_to_point.{nbytes}", "count": 1}
+    player.ask({"do": "open", **asked})
+    seconds = float(player.ask({"do": "run", **asked})["seconds"])
+    player.ask({"do": "close", **asked})
     return seconds
 
 
-def collectives(
-    cases: Sequence[str], head: Machine, addresses: list[str], nbytes: int, rounds: int
-) -> Iterator[tuple[str, list[float]]]:
-    asked = (",".join(cases), *map(json.dumps, (nbytes, rounds, addresses)))
-    program = head.program(COLLECTIVES, *asked)
-    for _ in cases:
-        name, seconds = program.heard()
-        yield name, seconds
-    program.tell()
-    program.end()
+def one_death(place: Place, measure: str, how: str, milliseconds: int) -> dict[str, float]:
+    victim, number = place.lab[SLOW + 1], SLOW + 1
+    signal_number, _ = DEATHS[how]
+    asked = {"measure": measure, "count": milliseconds}
+    player = question.player(HOPLO)
+    try:
+        player.ask({"do": "open", **asked})
+        death = {
+            "signal": signal_number,
+            "pids": sorted(victim.processes()) if signal_number else [],
+            "line": [] if signal_number else place.lab.cut_line(number),
+        }
+        place.death.write_text(json.dumps(death))
+        found: dict[str, float] = player.ask({"do": "run", **asked})
+        player.ask({"do": "close", **asked})
+        return found
+    finally:
+        comes_back(place, number)
 
 
-def optima(nodes: int) -> dict[str, float]:
-    """By case, in times of one member over one link."""
-    shared = (nodes - 1) / nodes
-    return {
-        "point_to_point": 1,
-        "broadcast": 1,
-        "reduce": 1,
-        "allreduce": 2 * shared,
-        "gather": nodes - 1,  # all of them but one come over one link
-        "all_to_all": shared,
-        "late_broadcast": 1,
-        "late_reduce": 1,
-        "first_half": 1,
-        "late_allreduce": 1,  # from the last member on, which has to reach all others
-    }
+def comes_back(place: Place, number: int) -> None:
+    victim = place.lab[number]
+    victim.kill()
+    place.lab.heal(number)
+    until(lambda: not victim.processes(), what="it is dead")
+    victim.join(place.joining)
+    head = place.lab[1]
+    until(lambda: head.states().count("ALIVE") == place.count, what="it is back")
 
 
-SMALL = ("broadcast", "reduce", "allreduce", "gather", "all_to_all")
-
-
-def large(nodes: int, rate: float, megabytes: list[int], only: list[str], rounds: int) -> None:
-    optimum_of = optima(nodes)
-    for size in megabytes:
-        with Lab(nodes=nodes, rate=rate) as lab:
-            lab.cluster()
-            addresses = [lab.address(number) for number in range(1, nodes + 1)]
-            stream = statistics.median(stream_seconds(lab, size * MB, rounds))
-            cases = only or list(optimum_of)
-            for name, seconds in collectives(cases, lab[1], addresses, size * MB, rounds):
-                optimum = stream * optimum_of[name]
-                median = statistics.median(seconds)
-                spread = f"({min(seconds) / optimum:.2f}, {max(seconds) / optimum:.2f})"
-                asked = f"{nodes:5}  {rate / 1e6:6.0f}  {size:7}  {name:14}"
-                took = f"{optimum:9.3f}  {median:9.3f}  {median / optimum:6.2f}  {spread}"
-                print(f"{asked}  {took}", flush=True)
-
-
-def small(nodes: int, kilobytes: list[int], rounds: int) -> None:
-    """What latency costs: nothing is shaped."""
-    with Lab(nodes=nodes) as lab:
-        lab.cluster()
-        addresses = [lab.address(number) for number in range(1, nodes + 1)]
-        for size in kilobytes:
-            for name, seconds in collectives(SMALL, lab[1], addresses, size * 1000, rounds):
-                median = 1000 * statistics.median(seconds)
-                spread = f"({1000 * min(seconds):.2f}, {1000 * max(seconds):.2f})"
-                asked = f"{nodes:5}  {'':6}  {size:4} KB  {name:14}"
-                print(f"{asked}  {'':9}  {median:6.2f} ms  {spread}", flush=True)
-
-
-def words(text: str) -> list[str]:
-    return [word for word in text.split(",") if word]
+# ------------------------------------------------------------------------------- all of it
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    # Told to end, it takes its machines away first.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench/collectives.py: told to end"))
+    for nodes in NODES:
+        ask_shaped(nodes)
+    if 8 in NODES:
+        ask_quarter()
+        ask_deaths()
+        ask_small()
+    ask_own()
+    question.facts["links, Mbit/s each way"] = ", ".join(
+        f"{nodes} nodes {rate_of(nodes) / 1e6:g}" for nodes in NODES
     )
-    parser.add_argument("--nodes", default="4,8", help="as many nodes, with commas between")
-    parser.add_argument("--megabytes", default="8,32", help="of each member")
-    parser.add_argument(
-        "--kilobytes", default="1,32", help="of each member, on links that are not shaped"
-    )
-    parser.add_argument("--only", default="", help="these cases: " + ", ".join(optima(2)))
-    parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
-    if why := why_not():
-        sys.exit(f"bench/collectives.py: {why}")
-    print("nodes  Mbit/s       MB  what            optimum s   median s   ratio  (best, worst)")
-    for nodes in map(int, words(options.nodes)):
-        rate = RATES.get(nodes, 4e9 / nodes)
-        large(
-            nodes,
-            rate,
-            list(map(int, words(options.megabytes))),
-            words(options.only),
-            options.rounds,
-        )
-    if options.kilobytes and not options.only:
-        small(8, list(map(int, words(options.kilobytes))), 20 * options.rounds)
+    if packages := debian_packages():
+        question.facts["Debian's packages"] = packages
+    question.finish()
+    if not question.options.only:
+        report = json.loads((RESULTS / "collectives.json").read_text())
+        collectives_page.draw(report, RESULTS / "collectives.png")
+    if failures:
+        sys.exit(f"bench/collectives.py: something failed in: {'; '.join(failures)}")
 
 
-if __name__ == "__main__":
-    main()
+def debian_packages() -> str:
+    """What rivals come from them, with their versions."""
+    if not shutil.which("dpkg-query"):
+        return ""
+    line = ["dpkg-query", "-W", "-f", "${Package} ${Version}\n", "openmpi-bin", "libgloo-dev"]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    return ", ".join(done.stdout.split("\n")).strip(", ")
+
+
+main()

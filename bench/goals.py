@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from harness import CLUSTER, CONTROL, FAULTS, HERE, SCALE, number
+from harness import CLUSTER, COLLECTIVES, CONTROL, FAULTS, HERE, SCALE, number
 
 WHY = HERE / "goals_cluster.md"
 """The arithmetic of several nodes, written by hand: the last section."""
@@ -15,8 +15,8 @@ def page(reports: list[dict[str, Any]], runs: list[list[dict[str, Any]]]) -> lis
         "# Goals",
         "",
         "How fast our own plan wants hoplo to be, and how much of that it reached: 1 or more is",
-        "reached. Written by `make bench`, `make bench-control`, `make bench-cluster` and",
-        "`make bench-scale` from the same runs as",
+        "reached. Written by `make bench`, `make bench-control`, `make bench-cluster`,",
+        "`make bench-collectives` and `make bench-scale` from the same runs as",
         "[the benchmarks](../../bench/RESULTS.md), where machine and noise are told.",
         "",
         f"**{reached} of {judged} goals reached{' in the last run' if repeated else ''}.**",
@@ -51,6 +51,7 @@ def several(runs: list[dict[str, Any]]) -> list[str]:
         **dict.fromkeys(CONTROL, "the control store"),
         **dict.fromkeys(CLUSTER, "several nodes"),
         **dict.fromkeys(FAULTS, "nodes that die"),
+        **dict.fromkeys(COLLECTIVES, "collectives"),
         **dict.fromkeys(SCALE, "very many nodes"),
     }
     of = f" of {names[question]}" if question in names else ""

@@ -70,6 +70,9 @@ CLUSTER = ["cluster"]
 FAULTS = ["faults"]
 """Of nodes that die: `make bench-faults`, since it takes minutes and needs root."""
 
+COLLECTIVES = ["collectives"]
+"""Of many nodes at once: `make bench-collectives`, since it needs root."""
+
 SCALE = ["scale"]
 """Of clusters larger than we have: `make bench-scale`, since it is simulated and needs root."""
 
@@ -142,6 +145,8 @@ class Row:
     rounds: int = 7
     warm_up: bool = True
     """Without: the first round counts as well."""
+    seconds_max: float = float("inf")
+    """A rival that has taken so long has no more rounds, once it has three."""
     note: str = ""
     values: dict[str, list[float]] = field(default_factory=dict)
     rounds_medians: dict[str, list[float]] = field(default_factory=dict)
@@ -262,13 +267,19 @@ class Player:
 class Question:
     """The rows of one program: runs them, shows them, keeps them."""
 
-    def __init__(self, name: str, title: str, players: Mapping[str, Sequence[str] | Seat]) -> None:
+    def __init__(
+        self,
+        name: str,
+        title: str,
+        players: Mapping[str, Sequence[str] | Seat],
+        more_options: Callable[[argparse.ArgumentParser], None] = lambda parser: None,
+    ) -> None:
         self.name, self.title = name, title
         self._commands: dict[str, Sequence[str] | Seat] = dict(players)
         self._players: dict[str, Player] = {}
         self.rows: list[Row] = []
         self.facts: dict[str, Any] = {}
-        self.options = _options(title)
+        self.options = _options(title, more_options)
         self._noise = Noise()
         print(f"\n== {title}", flush=True)
 
@@ -276,7 +287,7 @@ class Question:
         """Measures rows one after the other, their columns in turn."""
         for asked in rows:
             if self.wants(asked):
-                self._measure(asked)
+                self.measure(asked, asked.cells)
                 self.add(asked)
 
     def wants(self, asked: Row) -> bool:
@@ -285,6 +296,48 @@ class Question:
     def add(self, asked: Row) -> None:
         self.rows.append(asked)
         show(asked)
+
+    def measure(self, asked: Row, cells: Mapping[str, Cell]) -> None:
+        """These columns of a row; others of it may be measured elsewhere."""
+        columns = {
+            column: cell
+            for column, cell in cells.items()
+            if cell.player.partition(",")[0] not in self.options.without
+        }
+        for column in list(columns):
+            cell = columns[column]
+            try:
+                self._play(cell, "open")
+                if asked.warm_up:
+                    self._play(cell, "run", max(1, self._count(cell) // 2))
+            except PlayerError as error:
+                asked.missing[column] = str(error)
+                del columns[column]
+        order = list(columns)
+        spent = dict.fromkeys(columns, 0.0)
+        rivals = set(columns) - {"hoplo", *LIMITS}
+        for done in range(min(asked.rounds, 2) if self.options.quick else asked.rounds):
+            for column in list(order):
+                if column not in columns:
+                    continue
+                if done >= 3 and column in rivals and spent[column] > asked.seconds_max:
+                    continue
+                began = time.monotonic()
+                try:
+                    values = self._round(asked, columns[column])
+                except PlayerError as error:
+                    asked.missing[column] = str(error)
+                    del columns[column]
+                    continue
+                spent[column] += time.monotonic() - began
+                asked.values.setdefault(column, []).extend(values)
+                asked.rounds_medians.setdefault(column, []).append(statistics.median(values))
+            order = order[1:] + order[:1]
+        for cell in columns.values():
+            try:
+                self._play(cell, "close")
+            except PlayerError as error:
+                print(f"  {cell.player}: {error}", file=sys.stderr)
 
     def player(self, name: str) -> Player:
         if name not in self._commands:
@@ -328,41 +381,6 @@ class Question:
         if not self.options.only:
             path.write_text(json.dumps(report, indent=1) + "\n")
             print(f"written to {path.relative_to(HERE.parent)}", flush=True)
-
-    def _measure(self, asked: Row) -> None:
-        columns = {
-            column: cell
-            for column, cell in asked.cells.items()
-            if cell.player.partition(",")[0] not in self.options.without
-        }
-        for column in list(columns):
-            cell = columns[column]
-            try:
-                self._play(cell, "open")
-                if asked.warm_up:
-                    self._play(cell, "run", max(1, self._count(cell) // 2))
-            except PlayerError as error:
-                asked.missing[column] = str(error)
-                del columns[column]
-        order = list(columns)
-        for _ in range(min(asked.rounds, 2) if self.options.quick else asked.rounds):
-            for column in list(order):
-                if column not in columns:
-                    continue
-                try:
-                    values = self._round(asked, columns[column])
-                except PlayerError as error:
-                    asked.missing[column] = str(error)
-                    del columns[column]
-                    continue
-                asked.values.setdefault(column, []).extend(values)
-                asked.rounds_medians.setdefault(column, []).append(statistics.median(values))
-            order = order[1:] + order[:1]
-        for cell in columns.values():
-            try:
-                self._play(cell, "close")
-            except PlayerError as error:
-                print(f"  {cell.player}: {error}", file=sys.stderr)
 
     def _round(self, asked: Row, cell: Cell) -> list[float]:
         values: list[float] = []
@@ -432,11 +450,12 @@ def _as_json(asked: Row) -> dict[str, Any]:
     }
 
 
-def _options(title: str) -> argparse.Namespace:
+def _options(title: str, more: Callable[[argparse.ArgumentParser], None]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=title)
     parser.add_argument("--quick", action="store_true", help="tiny counts: does it work at all?")
     parser.add_argument("--only", default="", help="rows whose name contains this; writes no file")
     parser.add_argument("--without", action="append", default=[], help="leave a player out")
+    more(parser)
     return parser.parse_args()
 
 

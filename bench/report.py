@@ -8,10 +8,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import collectives_page
 import goals
 import overview
 from harness import (
     CLUSTER,
+    COLLECTIVES,
     CONTROL,
     FAULTS,
     HERE,
@@ -38,6 +40,9 @@ CLUSTER_RUNS = RESULTS / "runs_cluster.json"
 FAULTS_RUNS = RESULTS / "runs_faults.json"
 """Those of `run_all.py --faults`."""
 
+COLLECTIVES_RUNS = RESULTS / "runs_collectives.json"
+"""Those of `run_all.py --collectives`."""
+
 SCALE_RUNS = RESULTS / "runs_scale.json"
 """Those of `run_all.py --scale`."""
 
@@ -56,14 +61,21 @@ PUBLISHED = (
 def main() -> None:
     reports = [
         json.loads(path.read_text())
-        for name in ORDER + CONTROL + CLUSTER + FAULTS + SCALE
+        for name in ORDER + CONTROL + CLUSTER + FAULTS + COLLECTIVES + SCALE
         if (path := RESULTS / f"{name}.json").exists()
     ]
     if not reports:
         raise SystemExit("no results: run `make bench` first")
     runs = [
         json.loads(path.read_text())
-        for path in (RUNS, CONTROL_RUNS, CLUSTER_RUNS, FAULTS_RUNS, SCALE_RUNS)
+        for path in (
+            RUNS,
+            CONTROL_RUNS,
+            CLUSTER_RUNS,
+            FAULTS_RUNS,
+            COLLECTIVES_RUNS,
+            SCALE_RUNS,
+        )
         if path.exists()
     ]
     quick = "--quick" in sys.argv
@@ -91,8 +103,9 @@ def document(reports: list[dict[str, Any]]) -> list[str]:
         "ring sleeps whenever it waits. hoplo looks for a moment before it sleeps, so one call at",
         "a time is faster.) Between nodes it is one connection with nothing around it. To run it:",
         "`make bench`; of the control store `make bench-control`, of several nodes",
-        "`make bench-cluster`, of nodes that die `make bench-faults`, of very many nodes",
-        "`make bench-scale` (simulated, with costs that were measured).",
+        "`make bench-cluster`, of nodes that die `make bench-faults`, of collectives",
+        "`make bench-collectives`, of very many nodes `make bench-scale` (simulated, with costs",
+        "that were measured).",
         "",
         *absent(reports),
         *lacking(reports),
@@ -177,13 +190,18 @@ def section(report: dict[str, Any]) -> list[str]:
     picture = RESULTS / f"{report['question']}.png"
     if picture.exists():
         lines += [f"![{report['title']}](results/{picture.name})", ""]
+    own = collectives_page.near_optimum(report, COLLECTIVES_RUNS)
+    rows = [row for row in report["rows"] if not collectives_page.shows(report, row)]
+    if not rows:
+        return [*lines, *own]
     lines += [
+        *own,
         "| measure | unit | hoplo (10th .. 90th percentile) | Ray | others, best first"
         " | bare, or hoplo otherwise |",
         "|---|---|---|---|---|---|",
     ]
     notes = []
-    for row in report["rows"]:
+    for row in rows:
         lines.append(table_row(row))
         for column, why in row["missing"].items():
             notes.append(f"- {row['name']}, {column}: {first_line(why)}")

@@ -3,7 +3,8 @@
 `--runs 3` makes three whole runs: `results/runs.json` keeps how much of each goal each of them
 reached, the other files hold the last. `--control` asks those of the control store instead
 (`results/runs_control.json`), `--cluster` those of several nodes (`results/runs_cluster.json`),
-`--faults` those of nodes that die (`results/runs_faults.json`), `--scale` those of very many nodes
+`--faults` those of nodes that die (`results/runs_faults.json`), `--collectives` those of
+collectives (`results/runs_collectives.json`), `--scale` those of very many nodes
 (`results/runs_scale.json`).
 What else is given goes to the programs.
 """
@@ -15,8 +16,26 @@ import sys
 import time
 
 from goals import goals_of
-from harness import CLUSTER, CONTROL, FAULTS, HERE, NOT_INSTALLED, ORDER, RESULTS, SCALE, versions
-from report import CLUSTER_RUNS, CONTROL_RUNS, FAULTS_RUNS, RUNS, SCALE_RUNS
+from harness import (
+    CLUSTER,
+    COLLECTIVES,
+    CONTROL,
+    FAULTS,
+    HERE,
+    NOT_INSTALLED,
+    ORDER,
+    RESULTS,
+    SCALE,
+    versions,
+)
+from report import (
+    CLUSTER_RUNS,
+    COLLECTIVES_RUNS,
+    CONTROL_RUNS,
+    FAULTS_RUNS,
+    RUNS,
+    SCALE_RUNS,
+)
 
 
 def main() -> None:
@@ -26,6 +45,7 @@ def main() -> None:
     which.add_argument("--control", action="store_true")
     which.add_argument("--cluster", action="store_true")
     which.add_argument("--faults", action="store_true")
+    which.add_argument("--collectives", action="store_true")
     which.add_argument("--scale", action="store_true")
     options, rest = parser.parse_known_args()
     names, kept = ORDER, RUNS
@@ -35,6 +55,8 @@ def main() -> None:
         names, kept = CLUSTER, CLUSTER_RUNS
     elif options.faults:
         names, kept = FAULTS, FAULTS_RUNS
+    elif options.collectives:
+        names, kept = COLLECTIVES, COLLECTIVES_RUNS
     elif options.scale:
         names, kept = SCALE, SCALE_RUNS
     files = [RESULTS / f"{name}.json" for name in names]
