@@ -103,7 +103,7 @@ def rows_of(nodes: int) -> list[Shaped]:
     at = cases.index(BROADCAST)
     made.insert(at, shaped(SMALLER_BROADCAST, nodes, MB, ROUNDS))
     if nodes == 8:
-        made += [shaped(case, nodes, SIZES[0] * MB, ROUNDS) for case in LATE]
+        made += [shaped(case, nodes, SIZES[0] * MB, min(ROUNDS, 3)) for case in LATE]
     return made
 
 
@@ -114,7 +114,7 @@ SMALL = [
         f"{case.measure}.{nbytes}",
         {HOPLO: 1, **dict.fromkeys(RANKS, RANKS_IN_A_ROW)},
         goals=[at_most(1.5, "ms")],
-        rounds=ROUNDS,
+        rounds=min(ROUNDS, 3),
         seconds_max=SECONDS_MAX,
     )
     for nbytes in (1_000, 32_000)
@@ -177,13 +177,13 @@ def ask_shaped(nodes: int) -> None:
     for one in rows:
         one.scale()
     heavy = [one for one in rows if {RAY, DASK} & set(one.row.cells)]
-    asked = {4: heavy, 8: [one for one in heavy if f" {SIZES[0]} MB," in one.row.name]}
+    few = [one for one in heavy if nodes <= 8 and f" {SIZES[0]} MB," in one.row.name]
     for one in heavy:
-        if one not in asked.get(nodes, []):
-            # They take minutes there, for about the same times of the optimum.
-            why = "skipped: of 8 nodes asked with the smallest members only, of 16 not at all"
+        if one not in few:
+            # It would take minutes, for about the same times of the optimum.
+            why = "skipped: asked with the smallest members only, and with no more than 8 nodes"
             one.row.missing |= dict.fromkeys((RAY, DASK), why)
-    heavy = asked.get(nodes, [])
+    heavy = few
     for system in (RAY, DASK):
         if heavy and system not in question.options.without:
             with stage(f"{system}, {nodes} nodes"), Place(question, nodes, rate, sizes) as place:
