@@ -16,6 +16,7 @@
 #   make bench-cluster  several nodes in network namespaces (root), beside Ray and bare connections
 #   make bench-faults   nodes that die while work goes on, beside Ray (root)
 #   make bench-collectives  reduce, broadcast, gather and so on, beside MPI, Gloo, Ray, Dask (root; RUNS too)
+#   make bench-collectives-figures  papers' figures of that in their form (root)
 #   make bench-scale    1 to 10,000 nodes, simulated with costs measured here (root)
 #   make demo-cluster   a head and three nodes: trains, sorts, moves a gigabyte; shows who runs what
 #   make format  rewrite the sources the way `make test` wants them
@@ -53,7 +54,7 @@ WHEEL_SOURCES := $(RUST_SOURCES) $(PYTHON_SOURCES) setup.py pyproject.toml LICEN
 LINTED := python examples alias setup.py $(wildcard bench docs tests)
 
 .PHONY: build wheel wheels demo demo-cluster test dev format clean check-tools bench bench-rivals bench-control \
-        bench-cluster bench-faults bench-collectives bench-scale \
+        bench-cluster bench-faults bench-collectives bench-collectives-figures bench-collectives-rivals bench-scale \
         test-format test-lint test-types test-rust test-machines test-loom test-sim \
         test-instructions test-python test-soak test-cluster soak soak-rust soak-sim soak-programs soak-cluster record-instructions
 
@@ -256,8 +257,15 @@ bench-faults: build bench-rivals
 	@$(BENCH)/bin/python bench/run_all.py --faults --runs $(RUNS) $(BENCH_FLAGS)
 
 # Collectives on links that are shaped, in network namespaces: as root. The wheel, as a user has it, beside OpenMPI, Gloo, Ray and
-# Dask: about 13 minutes. Less is asked with BENCH_FLAGS="--nodes 4,8 --megabytes 8 --rounds 3 --without ray --without dask".
-bench-collectives: build bench-rivals
+# Dask: about 13 minutes a run. Less is asked with BENCH_FLAGS="--nodes 4,8 --megabytes 8 --rounds 3 --without ray --without dask".
+bench-collectives: bench-collectives-rivals
+	@$(BENCH)/bin/python bench/run_all.py --collectives --runs $(RUNS) $(BENCH_FLAGS)
+
+# Figures of papers about collectives, in their form: as root, about 13 minutes.
+bench-collectives-figures: bench-collectives-rivals
+	@cd bench && ../$(BENCH)/bin/python collectives_figures.py $(BENCH_FLAGS) && ../$(BENCH)/bin/python report.py
+
+bench-collectives-rivals: build bench-rivals
 	@command -v mpirun >/dev/null && [ -e /usr/include/gloo/allreduce.h ] \
 	  || { apt-get update -qq && apt-get install -y -qq --no-install-recommends openmpi-bin libgloo-dev; } \
 	  || echo "Debian's openmpi-bin and libgloo-dev cannot be installed here: no figures of what is missing" >&2
@@ -267,7 +275,6 @@ bench-collectives: build bench-rivals
 	@$(BENCH_PIP) uninstall --yes hoplo
 	@rm -f $(BENCH)/lib/python3*/site-packages/hoplo-dev.pth $(BENCH)/bin/hoplo
 	@$(BENCH_PIP) install --no-deps $(WHEEL)
-	@$(BENCH)/bin/python bench/run_all.py --collectives --runs $(RUNS) $(BENCH_FLAGS)
 
 # 1 to 10,000 nodes, simulated with costs that are measured on real nodes in network namespaces: as root. A few minutes.
 bench-scale: build $(VENV)/.dev

@@ -8,7 +8,7 @@ from typing import Any
 
 from harness import number
 
-QUESTION, OPTIMUM = "collectives", "optimum"
+QUESTIONS, OPTIMUM = ("collectives", "collectives_figures"), "optimum"
 ABORTS, HANGS = "aborts", "hangs"
 """Why a system has no time where a node dies."""
 
@@ -33,6 +33,14 @@ LOWEST, BAR = 0.9, 0.18
 
 PANELS = ("point to point", "broadcast", "reduce", "allreduce", "gather", "all to all")
 
+INTRODUCTION_OF_FIGURES = [
+    "Figures of papers in their form, on links of 1 Gbit/s (2 and 4 nodes), 500 Mbit/s (8),",
+    "267 Mbit/s (12) and 200 Mbit/s (16): Ray (OSDI'18) figure 12a, an allreduce of large objects;",
+    "Hoplite (SIGCOMM'21) figure 6, an object to another node and one back, figure 7, collectives",
+    "by the number of nodes, and figure 8, members or readers that come one after the other, until",
+    "the last one has what it wants. The dashed line is the optimum. In times of that:",
+    "",
+]
 INTRODUCTION = [
     "Each node is a network namespace of this machine, with links of 1 Gbit/s (4 nodes),",
     "500 Mbit/s (8) or 200 Mbit/s (16) each way. The optimum is what the links need at least,",
@@ -48,7 +56,7 @@ INTRODUCTION = [
 
 def shows(report: dict[str, Any], row: dict[str, Any]) -> bool:
     """Whether its row is in this table and no other."""
-    return report["question"] == QUESTION and OPTIMUM in row["columns"]
+    return report["question"] in QUESTIONS and OPTIMUM in row["columns"]
 
 
 def near_optimum(report: dict[str, Any], runs: Path) -> list[str]:
@@ -56,11 +64,14 @@ def near_optimum(report: dict[str, Any], runs: Path) -> list[str]:
     if not rows:
         return []
     systems = [name for name in SYSTEMS if any(name in row["columns"] for row in report["rows"])]
+    is_judged = any(row["goals"] for row in rows)
+    titles = ["collective", "optimum", *(SYSTEMS[name] for name in systems)]
+    titles += ["goal", "reached"] * is_judged
     times = reached(runs)
     lines = [
-        *INTRODUCTION,
-        f"| collective | optimum | {' | '.join(map(SYSTEMS.get, systems))} | goal | reached |",
-        f"|---|---|{'---|' * len(systems)}---|---|",
+        *(INTRODUCTION if is_judged else INTRODUCTION_OF_FIGURES),
+        f"| {' | '.join(titles)} |",
+        f"|{'---|' * len(titles)}",
     ]
     notes: dict[str, list[str]] = {}
     for row in rows:
@@ -68,7 +79,7 @@ def near_optimum(report: dict[str, Any], runs: Path) -> list[str]:
         cells = [row["name"], f"{number(optimum)} s"]
         cells += [ratio(row, name, optimum) for name in systems]
         cells += [goal["text"].replace("x optimum", "") for goal in row["goals"]]
-        cells.append(times.get(row["name"], verdict(row)))
+        cells += [times.get(row["name"], verdict(row))] * is_judged
         lines.append(f"| {' | '.join(cells)} |")
         if row["note"]:
             notes.setdefault(row["note"], []).append(row["name"].partition(":")[0])
@@ -137,11 +148,7 @@ def draw(report: dict[str, Any], path: Path) -> None:
         lines(place, name, size, found)
     bars(axes.flat[6], "members or readers 0.1 s apart", "0.1 s apart", report)
     bars(axes.flat[7], "one link at a quarter", "at a quarter", report)
-    handles = [
-        pyplot.Line2D([], [], color=COLOURS[system], marker="o", label=text)
-        for system, text in SYSTEMS.items()
-    ]
-    figure.legend(handles=handles, loc="upper center", ncols=len(SYSTEMS), frameon=False)
+    legend(figure)
     figure.tight_layout(rect=(0, 0, 1, 0.94))
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
@@ -190,6 +197,59 @@ def bars(place: Any, title: str, wanted: str, report: dict[str, Any]) -> None:
             place.bar(middle, value - LOWEST, BAR, bottom=LOWEST, color=COLOURS[system])
     place.set_xticks(range(len(labels)), labels, fontsize=8)
     limit(place, title)
+
+
+def draw_figures(report: dict[str, Any], path: Path) -> None:
+    """Seconds of each system, panel by panel, as the rows' names say: "panel: x"."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    panels: dict[str, dict[str, dict[str, Any]]] = {}
+    for row in report["rows"]:
+        if shows(report, row):
+            panel, _, x = row["name"].partition(": ")
+            panels.setdefault(panel, {})[x] = row["columns"]
+    if not panels:
+        return
+    height = -(-len(panels) // 4)
+    figure, axes = pyplot.subplots(height, 4, figsize=(14, 3.1 * height + 0.4), squeeze=False)
+    for place in axes.flat[len(panels) :]:
+        place.set_visible(False)
+    for place, (panel, found) in zip(axes.flat, panels.items(), strict=False):
+        for system in (*SYSTEMS, OPTIMUM):
+            there = [
+                (at, columns[system]["median"])
+                for at, columns in enumerate(found.values())
+                if system in columns
+            ]
+            if not there:
+                continue
+            if system == OPTIMUM:
+                place.plot(*zip(*there, strict=True), "--", color="#444444", linewidth=0.8)
+                continue
+            width = 2.4 if system == "hoplo" else 1.2
+            place.plot(*zip(*there, strict=True), "o-", color=COLOURS[system], linewidth=width)
+        place.set_xticks(range(len(found)), list(found), fontsize=8)
+        place.set_title(panel, fontsize=10)
+        place.set_yscale("log")
+        place.set_ylabel("seconds", fontsize=8)
+        place.grid(axis="y", color="#dddddd")
+    legend(figure)
+    figure.tight_layout(rect=(0, 0, 1, 1 - 0.4 / (3.1 * height + 0.4)))
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+
+
+def legend(figure: Any) -> None:
+    from matplotlib.lines import Line2D
+
+    handles = [
+        Line2D([], [], color=COLOURS[system], marker="o", label=text)
+        for system, text in SYSTEMS.items()
+    ]
+    figure.legend(handles=handles, loc="upper center", ncols=len(SYSTEMS), frameon=False)
 
 
 def limit(place: Any, title: str) -> None:

@@ -73,6 +73,9 @@ FAULTS = ["faults"]
 COLLECTIVES = ["collectives"]
 """Of many nodes at once: `make bench-collectives`, since it needs root."""
 
+FIGURES = ["collectives_figures"]
+"""Papers' figures of that: `make bench-collectives-figures`. No goals."""
+
 SCALE = ["scale"]
 """Of clusters larger than we have: `make bench-scale`, since it is simulated and needs root."""
 

@@ -16,6 +16,7 @@ from harness import (
     COLLECTIVES,
     CONTROL,
     FAULTS,
+    FIGURES,
     HERE,
     LIMITS,
     NOT_INSTALLED,
@@ -61,7 +62,7 @@ PUBLISHED = (
 def main() -> None:
     reports = [
         json.loads(path.read_text())
-        for name in ORDER + CONTROL + CLUSTER + FAULTS + COLLECTIVES + SCALE
+        for name in ORDER + CONTROL + CLUSTER + FAULTS + COLLECTIVES + FIGURES + SCALE
         if (path := RESULTS / f"{name}.json").exists()
     ]
     if not reports:

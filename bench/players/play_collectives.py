@@ -90,6 +90,12 @@ def reads(refs, at=0.0):
 
 
 @api.remote
+def returned(value):
+    """The same numbers, as a new object."""
+    return value.copy()
+
+
+@api.remote
 def added(one, other):
     return one + other
 
@@ -141,6 +147,15 @@ def point_to_point(nbytes: int) -> float:
     refs = members(nbytes)
     began = now()
     assert api.get(refs[1])[-1] == 1
+    return now() - began
+
+
+def round_trip(nbytes: int) -> float:
+    """A new object to the second node, and one from there."""
+    value = np.full(nbytes // 4, 3, "f4")
+    there = returned.options(scheduling_strategy=places()[1])
+    began = now()
+    assert api.get(there.remote(api.put(value)))[-1] == 3
     return now() - began
 
 
@@ -244,14 +259,40 @@ def slow_allreduce(nbytes: int) -> float:
     return allreduce(nbytes)
 
 
-CASES = [point_to_point, broadcast, reduce, allreduce, gather, all_to_all]
+def apart(operation: str, gap: float) -> Callable[[int], float]:
+    """From when the first one comes until the last one has what it wants."""
+
+    def broadcasts(nbytes: int) -> float:
+        refs = members(nbytes)
+        began = now() + GAP
+        return last(read(lambda _: refs[:1], lambda _: 0, lambda i: began + gap * i)) - began
+
+    def reduces(nbytes: int) -> float:
+        began = now() + GAP
+        made = at_each(late_member, lambda i: i, lambda _: nbytes, lambda i: began + gap * i)
+        refs = [ref for ref, _ in made]
+        if operation == "allreduce":
+            ref = for_all(refs)
+            return last(read(lambda _: [ref], lambda _: TOTAL)) - began
+        assert api.get(reduced(refs))[-1] == TOTAL
+        return now() - began
+
+    return broadcasts if operation == "broadcast" else reduces
+
+
+CASES = [point_to_point, round_trip, broadcast, reduce, allreduce, gather, all_to_all]
 CASES += [late_broadcast, late_reduce, late_allreduce, late_first_half]
 CASES += [fast_broadcast, slow_allreduce]
 
-for _case in CASES:
+NAMED = {case.__name__: case for case in CASES}
+for _operation in ("broadcast", "reduce", "allreduce"):
+    for _gap in (0, 50, 100, 200):
+        NAMED[f"{_operation}_apart_{_gap}"] = apart(_operation, _gap / 1e3)
+
+for _name, _case in NAMED.items():
     for _nbytes in SIZES:
 
-        @play.measure(f"{_case.__name__}.{_nbytes}")
+        @play.measure(f"{_name}.{_nbytes}")
         def _(case=_case, nbytes=_nbytes):
             case(min(nbytes, WARM))  # workers and links are warm
             yield lambda count: sum(case(nbytes) for _ in range(count))

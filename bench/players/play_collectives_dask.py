@@ -34,6 +34,11 @@ def added(one, other):
     return one + other
 
 
+def returned(value):
+    """The same numbers, as a new object."""
+    return value.copy()
+
+
 def reads(*values):
     """Its arguments are there when it begins."""
     return float(values[-1][-1]), now()
@@ -75,6 +80,15 @@ def point_to_point(nbytes):
     return now() - began
 
 
+def round_trip(nbytes):
+    value = np.full(nbytes // 4, 3, "f4")
+    began = now()
+    there = client.scatter(value, workers=["node2"], direct=True, hash=False)
+    back = client.submit(returned, there, workers=["node2"], pure=False)
+    assert back.result()[-1] == 3
+    return now() - began
+
+
 def broadcast(nbytes):
     made = members(nbytes)
     began = now()
@@ -111,7 +125,7 @@ def all_to_all(nbytes):
     return read(lambda i: rows[i], COUNT - 1) - began
 
 
-for _case in (point_to_point, broadcast, reduce, allreduce, gather, all_to_all):
+for _case in (point_to_point, round_trip, broadcast, reduce, allreduce, gather, all_to_all):
     for _nbytes in TOLD["sizes"]:
 
         @play.measure(f"{_case.__name__}.{_nbytes}")

@@ -18,6 +18,8 @@ from ranks import Ranks, Spans
 TOLD = json.loads(sys.argv[1])
 GAP = 0.1
 """Seconds between two ranks that come late."""
+GAPS_MS = (0, 50, 100, 200)
+"""Those of a figure."""
 
 play = Player()
 ranks: list[Ranks] = []
@@ -52,28 +54,38 @@ def all_but_the_slow_one(spans: Spans) -> float:
     return max(end for _, end in fast) - min(began for began, _ in spans)
 
 
-CASES: dict[str, tuple[str, bool, Callable[[Spans], float]]] = {
-    "point_to_point": ("point_to_point", False, at_root),
-    "broadcast": ("broadcast", False, last),
-    "reduce": ("reduce", False, at_root),
-    "allreduce": ("allreduce", False, last),
-    "gather": ("gather", False, at_root),
-    "all_to_all": ("all_to_all", False, last),
-    "late_broadcast": ("broadcast", True, mean_of_receivers),
-    "late_reduce": ("reduce", True, root_from_last),
-    "late_allreduce": ("allreduce", True, all_from_last),
-    "fast_broadcast": ("broadcast", False, all_but_the_slow_one),
-    "slow_allreduce": ("allreduce", False, last),
+CASES: dict[str, tuple[str, float | None, Callable[[Spans], float]]] = {
+    "point_to_point": ("point_to_point", None, at_root),
+    "round_trip": ("round_trip", None, at_root),
+    "broadcast": ("broadcast", None, last),
+    "reduce": ("reduce", None, at_root),
+    "allreduce": ("allreduce", None, last),
+    "gather": ("gather", None, at_root),
+    "all_to_all": ("all_to_all", None, last),
+    "late_broadcast": ("broadcast", GAP, mean_of_receivers),
+    "late_reduce": ("reduce", GAP, root_from_last),
+    "late_allreduce": ("allreduce", GAP, all_from_last),
+    "fast_broadcast": ("broadcast", None, all_but_the_slow_one),
+    "slow_allreduce": ("allreduce", None, last),
 }
-"""By name: the operation, whether a rank comes each tenth of a second, what is told of it."""
+"""By name: the operation, seconds between ranks that come late, what is told of it."""
+
+for _gap in GAPS_MS:
+    CASES[f"broadcast_apart_{_gap}"] = ("broadcast", _gap / 1e3, last)
+    CASES[f"reduce_apart_{_gap}"] = ("reduce", _gap / 1e3, at_root)
+    CASES[f"allreduce_apart_{_gap}"] = ("allreduce", _gap / 1e3, last)
 
 
 def measured(
-    operation: str, late: bool, told_of: Callable[[Spans], float], nbytes: int, count: int
+    operation: str,
+    gap: float | None,
+    told_of: Callable[[Spans], float],
+    nbytes: int,
+    count: int,
 ) -> float:
     """So often one after the other: of the first ones the ranks have just been woken up."""
     began = time.perf_counter() + GAP
-    at = [began + GAP * rank for rank in range(TOLD["count"])] if late else []
+    at = [] if gap is None else [began + gap * rank for rank in range(TOLD["count"])]
     found = [told_of(spans) for spans in ranks[0].told(f"{operation} {nbytes} {count}", at)]
     return count * statistics.median(found)
 

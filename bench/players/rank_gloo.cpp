@@ -79,6 +79,7 @@ class Rank {
 
   void run(const std::string& operation) {
     if (operation == "point_to_point") point_to_point();
+    else if (operation == "round_trip") round_trip();
     else if (operation == "broadcast") broadcast();
     else if (operation == "reduce") reduce();
     else if (operation == "allreduce") allreduce();
@@ -95,22 +96,37 @@ class Rank {
     if (operation == "all_to_all") return it->got[it->got.size() / size * size - 1] == size;
     if (me != 0) return true;
     if (operation == "point_to_point") return it->got.back() == 2;
+    if (operation == "round_trip") return it->got.back() == 1;
     if (operation == "reduce") return it->got.back() == total;
     return it->all.back() == size;
   }
 
  private:
   void point_to_point() {
-    if (me > 1) return;
-    auto& data = me == 0 ? it->got : it->mine;
-    auto buffer = context->createUnboundBuffer(data.data(), data.size() * sizeof(float));
-    if (me == 1) {
-      buffer->send(0, 7);
-      buffer->waitSend();
-    } else {
-      buffer->recv(1, 7);
-      buffer->waitRecv();
+    if (me == 0) receive(1);
+    if (me == 1) send(it->mine, 0);
+  }
+
+  void round_trip() {
+    if (me == 0) {
+      send(it->mine, 1);
+      receive(1);
+    } else if (me == 1) {
+      receive(0);
+      send(it->got, 0);
     }
+  }
+
+  void send(std::vector<float>& data, int to) {
+    auto buffer = context->createUnboundBuffer(data.data(), data.size() * sizeof(float));
+    buffer->send(to, 7);
+    buffer->waitSend();
+  }
+
+  void receive(int from) {
+    auto buffer = context->createUnboundBuffer(it->got.data(), it->got.size() * sizeof(float));
+    buffer->recv(from, 7);
+    buffer->waitRecv();
   }
 
   void broadcast() {

@@ -38,6 +38,16 @@ def point_to_point(it):
         return it.got[-1], 2
 
 
+def round_trip(it):
+    if me == 0:
+        world.Send(it.mine, 1)
+        world.Recv(it.got, 1)
+        return it.got[-1], 1
+    if me == 1:
+        world.Recv(it.got, 0)
+        world.Send(it.got, 0)
+
+
 def broadcast(it):
     world.Bcast(it.got, 0)
     return it.got[-1], 1
@@ -65,7 +75,8 @@ def all_to_all(it):
 
 
 OPERATIONS = {
-    one.__name__: one for one in (point_to_point, broadcast, reduce, allreduce, gather, all_to_all)
+    one.__name__: one
+    for one in (point_to_point, round_trip, broadcast, reduce, allreduce, gather, all_to_all)
 }
 
 teller = socket.socket(socket.AF_UNIX)
