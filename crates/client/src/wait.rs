@@ -213,6 +213,7 @@ impl Client {
                 self.own_bell(Urgency::Eager);
             }
             self.tick_if_due(&mut core);
+            self.arm(&mut core);
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
                 break Waited::TimedOut;
@@ -291,14 +292,14 @@ impl Client {
         drained
     }
 
-    /// What the session does at a time is done by who is awake, and the progress thread is woken for what is due later. A reply that was just
-    /// drained may have made something due at once: others wait for the result.
+    /// What the session does at a time is done by who is awake. A reply that was just drained may have made something due at once: others wait for
+    /// the result.
     fn tick_if_due(&self, core: &mut Core) {
-        if core.session.next_deadline().is_some_and(|at| at <= self.now()) {
-            core.session.handle(self.now(), Event::Tick, &mut core.effects);
+        let now = self.now();
+        if core.session.next_deadline().is_some_and(|at| at <= now) {
+            core.session.handle(now, Event::Tick, &mut core.effects);
         }
         self.carry_out(core);
-        self.arm(core);
     }
 
     /// After any change: the progress thread is woken if it must do more, or sooner, than it is awake
@@ -344,10 +345,7 @@ impl Client {
             let now = self.now();
             if !self.is_broken() {
                 let core = &mut *core;
-                if core.session.next_deadline().is_some_and(|at| at <= now) {
-                    core.session.handle(now, Event::Tick, &mut core.effects);
-                }
-                self.carry_out(core);
+                self.tick_if_due(core);
                 self.lend_when_due(core, now);
                 self.cool_down(core, now);
             }
