@@ -212,7 +212,7 @@ impl Client {
             if drained > 0 && core.waiters > 1 {
                 self.own_bell(Urgency::Eager);
             }
-            self.tick_if_due(&mut core);
+            self.tick_if_due(&mut core, self.now());
             self.arm(&mut core);
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
@@ -294,8 +294,7 @@ impl Client {
 
     /// What the session does at a time is done by who is awake. A reply that was just drained may have made something due at once: others wait for
     /// the result.
-    fn tick_if_due(&self, core: &mut Core) {
-        let now = self.now();
+    fn tick_if_due(&self, core: &mut Core, now: Time) {
         if core.session.next_deadline().is_some_and(|at| at <= now) {
             core.session.handle(now, Event::Tick, &mut core.effects);
         }
@@ -345,7 +344,7 @@ impl Client {
             let now = self.now();
             if !self.is_broken() {
                 let core = &mut *core;
-                self.tick_if_due(core);
+                self.tick_if_due(core, now);
                 self.lend_when_due(core, now);
                 self.cool_down(core, now);
             }
