@@ -45,6 +45,7 @@ from collectives_cases import (
     TOGETHER,
     Shaped,
     ask,
+    finish,
     rate_of,
     shaped,
 )
@@ -60,7 +61,7 @@ from collectives_places import (
     TUNED,
     Place,
 )
-from harness import RESULTS, Cell, Goal, PlayerError, Question, Row, Seat, at_most, row, times
+from harness import Cell, Goal, PlayerError, Question, Row, Seat, at_most, row, times
 from lab import why_not
 from machines import until
 
@@ -327,12 +328,7 @@ def main() -> None:
     )
     if packages := debian_packages():
         question.facts["Debian's packages"] = packages
-    question.finish()
-    if not question.options.only:
-        report = json.loads((RESULTS / "collectives.json").read_text())
-        collectives_page.draw(report, RESULTS / "collectives.png")
-    if failures:
-        sys.exit(f"bench/collectives.py: something failed in: {'; '.join(failures)}")
+    finish(question, collectives_page.draw, failures)
 
 
 def debian_packages() -> str:

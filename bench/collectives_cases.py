@@ -5,12 +5,16 @@ A row's optimum is so many times what a bare TCP stream takes for one member.
 
 from __future__ import annotations
 
+import json
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from collectives_places import DASK, GLOO, HOPLO, MPI, RAY, STREAM, TUNED
-from harness import Cell, Goal, Question, Row
+from harness import RESULTS, Cell, Goal, Question, Row
 
 MB = 10**6
 OPTIMUM = "optimum"
@@ -97,6 +101,18 @@ def ask(question: Question, rows: Iterable[Shaped], systems: Sequence[str]) -> N
             question.measure(one.row, cells)
             took = time.monotonic() - began
             print(f"   ... {one.row.name}: {', '.join(cells)}: {took:.0f} s", flush=True)
+
+
+def finish(
+    question: Question, draw: Callable[[dict[str, Any], Path], None], failures: Sequence[str]
+) -> None:
+    """Writes what was measured and, unless only some of it was asked for, its picture."""
+    question.finish()
+    if not question.options.only:
+        report = json.loads((RESULTS / f"{question.name}.json").read_text())
+        draw(report, RESULTS / f"{question.name}.png")
+    if failures:
+        sys.exit(f"bench/{question.name}.py: something failed in: {'; '.join(failures)}")
 
 
 # ------------------------------------------------------------------------------- the cases

@@ -11,16 +11,15 @@ there over 16 with 1 GB. How it is measured is told in `collectives.py`.
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
 
 import collectives_page
-from collectives_cases import MB, OPTIMUM, RANKS, TOGETHER, Shaped, ask, rate_of
+from collectives_cases import MB, OPTIMUM, RANKS, TOGETHER, Shaped, ask, finish, rate_of
 from collectives_places import DASK, HOPLO, RAY, STREAM, Place
-from harness import RESULTS, Cell, Question, Row
+from harness import Cell, Question, Row
 from lab import why_not
 
 if why := why_not():
@@ -157,12 +156,7 @@ def main() -> None:
     round_trips()
     one_after_the_other()
     by_nodes()
-    question.finish()
-    if not question.options.only:
-        report = json.loads((RESULTS / "collectives_figures.json").read_text())
-        collectives_page.draw_figures(report, RESULTS / "collectives_figures.png")
-    if failures:
-        sys.exit(f"bench/collectives_figures.py: something failed: {'; '.join(failures)}")
+    finish(question, collectives_page.draw_figures, failures)
 
 
 main()
