@@ -286,7 +286,8 @@ pub struct SessionMachine {
     failures: u64,
     /// How often a value was told whose bytes may be at another node.
     far_values: u64,
-    is_actor: bool,
+    /// An actor's calls, from this number on.
+    actor_from: Option<u64>,
     /// Scratch for the refs part of frames.
     scratch: Vec<u8>,
 }
@@ -330,7 +331,7 @@ impl SessionMachine {
             node_died: None,
             failures: 0,
             far_values: 0,
-            is_actor: false,
+            actor_from: None,
             scratch: Vec::new(),
         }
     }

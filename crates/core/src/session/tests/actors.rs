@@ -177,6 +177,27 @@ fn calls_of_an_actor_keep_their_order_whichever_of_its_methods_made_them() {
     assert_eq!(effects, [placed(7, waits.seq), placed(7, behind.seq)]);
 }
 
+/// A worker ran a task that called twice, and became an actor before what the first call waited for was there: the second one overtook it.
+#[test]
+fn calls_of_a_task_keep_their_order_when_its_worker_has_become_an_actor() {
+    let running = |seq| Some(TaskId { owner: process(3), seq });
+    let mut owner = borrower();
+    let (first, second) = (owner.task(), owner.task());
+    let waits_for = |task: TaskId| Call { refs: vec![task.object(0)], ..method(0) };
+    let (call, _) = owner.method_of(running(1), A, waits_for(first));
+    owner.alive(A, 7);
+    let (behind, _) = owner.method_of(running(1), A, waits_for(second));
+    owner.session.become_actor();
+    owner.granted(1, W);
+    assert_eq!(owner.granted(2, X), [placed(X, second.seq)]);
+    let effects = owner.reply(X, second, &[returned(inline(b"2"))]);
+    assert!(!effects.contains(&placed(7, behind.seq)), "SES-5: {effects:?}");
+    let (own, effects) = owner.method_of(running(2), A, method(0));
+    assert_eq!(effects, [placed(7, own.seq)]);
+    let effects = owner.reply(W, first, &[returned(inline(b"1"))]);
+    assert!(effects.starts_with(&[placed(7, call.seq), placed(7, behind.seq)]), "{effects:?}");
+}
+
 #[test]
 fn after_a_crash_what_had_begun_waits_for_the_verdict_and_the_rest_goes_again() {
     for retries in [0, 1] {
