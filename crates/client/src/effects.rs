@@ -210,7 +210,7 @@ impl Client {
             // They have left the ring: whether the worker took them is answered later.
             kept.reverse();
             let mut far = std::mem::take(&mut kept);
-            peer.asks_back(&mut far);
+            peer.asked.ask(&mut far);
             if !far.is_empty() {
                 core.writer.send(&ToNode::RevokeFar { worker, seqs: far });
             }

@@ -161,11 +161,11 @@ impl Client {
                     Event::ProcessGone { process, obituary, unstarted },
                 );
             }
-            ToClient::Revoked { worker, seqs, kept } => {
+            ToClient::Revoked { worker, seqs, mut kept } => {
                 let mut core = self.core.lock();
                 self.drain(&mut core);
                 if let Some(peer) = core.peers.get_mut(&worker) {
-                    peer.was_answered(&seqs, &kept);
+                    peer.was_answered(&seqs, &mut kept);
                 }
                 return self.pass_to_session(&mut core, Event::Revoked { worker, seqs, kept });
             }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use hoplo_base::{Set, limits};
-use hoplo_core::session::SessionMachine;
+use hoplo_base::limits;
+use hoplo_core::session::{AskedBack, SessionMachine};
 use hoplo_shm::{
     CallerEnd, Channel, ChannelError, Consumer, Kept, Position, Producer, Urgency, WriteError,
 };
@@ -24,8 +24,8 @@ pub(crate) struct Outbound {
     /// Calls that found the ring full, in order.
     pub(crate) overflow: VecDeque<u64>,
     pub(crate) whom: Whom,
-    /// Asked back from a worker of another node, and not answered.
-    asked: Set<u64>,
+    /// For a worker of another node.
+    pub(crate) asked: AskedBack,
     /// Nonsense was found in a ring, and the daemon was told: its end will tell what becomes of the calls there.
     broken: bool,
 }
@@ -72,7 +72,7 @@ impl Outbound {
         let (end, fd) = Channel::create(limits::RING_BYTES, limits::RING_BYTES)?;
         let (positions, overflow) = (VecDeque::new(), VecDeque::new());
         let outbound =
-            Self { end, positions, overflow, whom, asked: Set::default(), broken: false };
+            Self { end, positions, overflow, whom, asked: AskedBack::default(), broken: false };
         Ok((outbound, fd))
     }
 
@@ -101,6 +101,9 @@ impl Outbound {
 
     /// A final reply came.
     pub(crate) fn replied(&mut self, seq: u64) {
+        if self.whom.is_far {
+            self.asked.replied(seq);
+        }
         match self.positions.front() {
             Some((front, _)) if *front == seq => {
                 self.positions.pop_front();
@@ -125,16 +128,9 @@ impl Outbound {
         revoked
     }
 
-    /// Of calls that left the ring for another node: those that are not asked back already.
-    pub(crate) fn asks_back(&mut self, seqs: &mut Vec<u64>) {
-        seqs.retain(|seq| self.asked.insert(*seq));
-    }
-
     /// The other node's answer came.
-    pub(crate) fn was_answered(&mut self, revoked: &[u64], kept: &[u64]) {
-        revoked.iter().chain(kept).for_each(|seq| {
-            self.asked.remove(seq);
-        });
+    pub(crate) fn was_answered(&mut self, revoked: &[u64], kept: &mut Vec<u64>) {
+        self.asked.answered(revoked, kept);
         self.positions.retain(|(seq, _)| !revoked.contains(seq));
     }
 

@@ -1,8 +1,9 @@
 //! Rings as they behave: calls are taken or revoked by one atomic step each, replies lie there until drained.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use hoplo_base::ProcessId;
+use hoplo_core::session::AskedBack;
 
 /// The calls of one process to one worker, and the replies.
 #[derive(Debug, Default)]
@@ -30,7 +31,7 @@ pub struct Outbound {
     /// Calls that found the ring full.
     pub overflow: VecDeque<u64>,
     /// Calls that a worker of another node was asked to give back, and did not answer.
-    pub asked: BTreeSet<u64>,
+    pub asked: AskedBack,
 }
 
 impl Channel {

@@ -38,6 +38,7 @@
 
 mod actors;
 mod adopt;
+mod asked_back;
 mod call;
 mod delays;
 mod explain;
@@ -72,6 +73,7 @@ use hoplo_wire::node::{
 use hoplo_wire::{Failure, FailureKind, Location, Value};
 
 pub use actors::CreateActor;
+pub use asked_back::AskedBack;
 pub use call::{Call, CallOptions, SubmitError};
 pub use explain::TaskLine;
 pub use frames::Frame;

@@ -190,7 +190,7 @@ impl Cluster {
             // They have left the ring: whether the worker took them is answered later.
             kept.reverse();
             let mut far = std::mem::take(&mut kept);
-            far.retain(|seq| outbound.asked.insert(*seq));
+            outbound.asked.ask(&mut far);
             if !far.is_empty() {
                 self.say(id, ToNode::RevokeFar { worker, seqs: far });
             }
@@ -202,7 +202,21 @@ impl Cluster {
     }
 
     /// Another node answers.
-    pub fn far_revoked(&mut self, id: ProcessId, worker: ProcessId, seqs: &[u64], kept: &[u64]) {
+    pub fn far_revoked(
+        &mut self,
+        id: ProcessId,
+        worker: ProcessId,
+        seqs: &[u64],
+        kept: &mut Vec<u64>,
+    ) {
+        let said = kept.len();
+        if let Some(outbound) = self.client(id).outbound.get_mut(&worker) {
+            outbound.asked.answered(seqs, kept);
+            outbound.sent.retain(|seq| !seqs.contains(seq));
+        }
+        if kept.len() < said {
+            self.count("answers about calls that were replied to and came again");
+        }
         self.count(if seqs.is_empty() {
             "vain revocations from far workers"
         } else {
@@ -210,10 +224,6 @@ impl Cluster {
         });
         self.note(|| format!("{id} gets {seqs:?} back from {worker}, not {kept:?}"));
         self.notes_revoked(id, worker, seqs);
-        if let Some(outbound) = self.client(id).outbound.get_mut(&worker) {
-            outbound.asked.retain(|seq| !seqs.contains(seq) && !kept.contains(seq));
-            outbound.sent.retain(|seq| !seqs.contains(seq));
-        }
     }
 
     /// Takes every reply that is there.
@@ -234,6 +244,7 @@ impl Cluster {
                 let outbound = client.outbound.get_mut(worker).expect("it is there");
                 match reply.header.kind {
                     ReplyKind::Finished | ReplyKind::StreamEnd => {
+                        outbound.asked.replied(seq);
                         outbound.sent.retain(|sent| *sent != seq);
                     }
                     ReplyKind::Item | ReplyKind::Part => {}

@@ -59,9 +59,9 @@ impl Cluster {
                 let unstarted = unread.chain(outbound.overflow).chain(far).collect();
                 Event::ProcessGone { process, obituary, unstarted }
             }
-            ToClient::Revoked { worker, seqs, kept } => {
+            ToClient::Revoked { worker, seqs, mut kept } => {
                 self.drain(id);
-                self.far_revoked(id, worker, &seqs, &kept);
+                self.far_revoked(id, worker, &seqs, &mut kept);
                 Event::Revoked { worker, seqs, kept }
             }
             ToClient::Ready { object, value, contains } => Event::Ready { object, value, contains },
