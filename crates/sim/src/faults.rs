@@ -157,7 +157,7 @@ impl Plan {
             node_drains_at: drains.then_some(drains_at),
             dies_with_copies: rng.one_in(2),
             dies_when_named: apart.one_in(2),
-            logs_all: false,
+            logs_all: apart.one_in(8),
             news_within: Duration::from_millis(news),
             bulk_window_bytes: window,
             socket_packets: [1, 3, 64][rng.below(3) as usize],
