@@ -197,6 +197,7 @@ fn a_piece_whose_connection_broke_lands_again() {
     here.haul.order(send(1, location, 0));
     let first = here.piece(THERE).unwrap();
     there.hauler.lands(HERE, 1, 0, &bytes[..20_000]);
+    // Only what is new is written: it is cut otherwise this time.
     there.takes(HERE, &first);
     let last = here.piece(THERE).unwrap();
     there.takes(HERE, &last);
@@ -206,7 +207,7 @@ fn a_piece_whose_connection_broke_lands_again() {
 
 /// What a relay or a reader may have seen does not change any more.
 #[test]
-fn what_has_arrived_is_not_written_again_and_what_has_not_landed_does_not_arrive() {
+fn what_has_landed_is_not_written_again_and_what_has_not_landed_does_not_arrive() {
     let mut there = Store::new();
     let place = Place { slot: 3, offset: 0, len: 100 };
     there.haul.order(receive(1, place, 0));
@@ -214,6 +215,7 @@ fn what_has_arrived_is_not_written_again_and_what_has_not_landed_does_not_arrive
     there.hauler.lands(HERE, 1, 0, &[1; 50]);
     there.hauler.arrived(HERE, part(0, 40));
     there.hauler.lands(HERE, 1, 30, &[2; 20]);
+    there.hauler.lands(HERE, 1, 40, &[2; 10]);
     there.hauler.lands(HERE, 1, 60, &[2; 10]);
     there.hauler.lands(HERE, 1, 40, &[2; 70]);
     there.hauler.lands(THERE, 1, 40, &[2; 10]);
@@ -223,7 +225,7 @@ fn what_has_arrived_is_not_written_again_and_what_has_not_landed_does_not_arrive
     // A piece that said where it would be, and was not there.
     there.hauler.arrived(HERE, part(40, 20));
     let done = there.haul.done();
-    assert!(matches!(&done[..], [Done::Stopped { written: 40, .. }]), "{done:?}");
+    assert!(matches!(&done[..], [Done::Stopped { written: 50, .. }]), "{done:?}");
     there.hauler.lands(HERE, 1, 40, &[2; 10]);
     assert_eq!(there.bytes(place), [[1; 50], [0; 50]].concat());
 }
@@ -259,6 +261,7 @@ fn another_node_goes_on_where_the_first_attempt_ended() {
     let frame = here.piece(THERE).unwrap();
     there.takes(HERE, &frame);
     there.haul.order(Order::StopReceive { ticket: 1 });
+    assert!(there.hauler.waiting().is_empty());
     let late = here.piece(THERE).unwrap();
     there.takes(HERE, &late);
     let done = there.haul.done();
@@ -385,6 +388,24 @@ fn what_has_come_is_sent_on_and_what_is_whole_is_pinned_for_it() {
     assert_eq!(there.close(location), CloseOutcome::Closed);
     assert_eq!(there.haul.done(), [Done::Sent { to: YONDER, ticket: 5 }]);
     assert!(yonder.bytes(place) == bytes);
+}
+
+/// Each node of a chain held a piece of 256 KiB until all of it was there: of 16 nodes the last one waited for 15 such pieces.
+#[test]
+fn what_has_landed_is_sent_on_before_its_piece_is_whole() {
+    let (bytes, mut here, mut there) = relaying();
+    there.piece(YONDER).unwrap();
+    let piece = here.piece(THERE).unwrap();
+    let (begin, end) = (piece.offset, piece.offset + 16_384);
+    there.hauler.lands(HERE, 9, begin, &bytes[begin as usize..end as usize]);
+    assert_eq!(there.hauler.waiting(), [YONDER]);
+    let sent_on = there.piece(YONDER).unwrap();
+    assert_eq!((sent_on.offset, sent_on.len()), (begin, 16_384));
+    assert!((*sent_on.bytes).as_ref() == &bytes[begin as usize..end as usize]);
+    // Its source is gone: the next one begins behind what landed.
+    there.hauler.lost(HERE);
+    let done = there.haul.done();
+    assert!(matches!(done[..], [Done::Stopped { ticket: 9, written, .. }] if written == end));
 }
 
 #[test]
