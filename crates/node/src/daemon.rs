@@ -451,6 +451,7 @@ impl Daemon {
 
     /// One round: wait, handle everything that came, time, a sweep if one is wanted, send.
     fn turn(&mut self) {
+        self.ring_carrier();
         let timeout = self.next_deadline().map(|at| at.since(clock()));
         let ready = self.poller.wait(timeout).expect("epoll waits");
         self.now = clock();
@@ -461,12 +462,19 @@ impl Daemon {
             self.sweep_wanted = false;
             self.sweep();
         }
+        self.ring_carrier(); // before the disk is waited for
         self.control.flush();
         let changes = self.control.take_changes();
         self.tell_carrier(changes);
         self.flush_all();
         #[cfg(debug_assertions)]
         self.node.check();
+    }
+
+    fn ring_carrier(&self) {
+        if let Some(carrier) = &self.carrier {
+            carrier.ring();
+        }
     }
 
     /// What came over the control store's connections.

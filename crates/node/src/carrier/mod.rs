@@ -29,6 +29,7 @@ mod unreached;
 #[cfg(test)]
 mod tests;
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
 use std::net::IpAddr;
@@ -57,6 +58,8 @@ use turn::Turn;
 pub(crate) struct Carrier {
     shared: Arc<Shared>,
     bell: Bell,
+    /// It was told something, and not rung since.
+    rings: Cell<bool>,
     thread: Option<JoinHandle<()>>,
     /// Where others dial this node.
     address: String,
@@ -196,7 +199,8 @@ impl Carrier {
         let turn = Turn::new(hub, me, hostname, head, calls, Arc::clone(&shared));
         let thread = std::thread::Builder::new().name("hoplo:carrier".to_string());
         let thread = Some(thread.spawn(move || turn.run())?);
-        Ok((Self { shared, bell, thread, address }, intake))
+        let rings = Cell::new(false);
+        Ok((Self { shared, bell, rings, thread, address }, intake))
     }
 
     pub(crate) fn address(&self) -> &str {
@@ -208,6 +212,7 @@ impl Carrier {
         &self.bell
     }
 
+    /// It is taken when `ring` is called, or before if the carrier is awake.
     pub(crate) fn tell(&self, told: Told) {
         self.tell_all([told]);
     }
@@ -215,7 +220,15 @@ impl Carrier {
     /// What it says of them is heard in one turn, too.
     pub(crate) fn tell_all(&self, told: impl IntoIterator<Item = Told>) {
         lock(&self.shared.told).extend(told);
-        self.bell.ring();
+        self.rings.set(true);
+    }
+
+    /// Once for all that one turn told: who is rung for each sends each to its node by itself, and every one of them wakes
+    /// that node.
+    pub(crate) fn ring(&self) {
+        if self.rings.take() {
+            self.bell.ring();
+        }
     }
 
     pub(crate) fn words_waiting(&self) -> usize {

@@ -107,6 +107,7 @@ impl Side {
     /// Waits for the carrier, and lets go what it asks about.
     fn turn(&mut self, timeout: Duration) {
         let mut ready = Vec::new();
+        self.carrier.ring();
         self.poller.wait(Some(timeout), &mut ready).unwrap();
         self.wake.silence();
         while let Some(word) = self.carrier.word() {
