@@ -298,10 +298,12 @@ impl SessionMachine {
     ) {
         let Some(at) = self.workers.get(&worker).copied() else { return };
         let lease = self.lease_mut(at);
-        if lease.in_flight.is_empty() {
-            return; // what blocked there has replied meanwhile
+        match lease.in_flight.len() {
+            0 => {} // what blocked there has replied meanwhile
+            // It is what blocks, or the next one, which begins now. To ask which would be a message there and one back.
+            1 => lease.held_up = true,
+            _ => lease.hold_up(effects),
         }
-        lease.hold_up(effects);
     }
 
     /// A task there is cancelled by force: its worker is killed, and must run none behind it by then.

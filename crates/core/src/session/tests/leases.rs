@@ -137,9 +137,23 @@ fn a_late_word_that_a_worker_blocked_does_not_close_its_lease() {
     assert_eq!(owner.handle(Event::WorkerBlocked { worker: process(W) }), []);
     let (task, effects) = owner.submit(call(options()));
     assert_eq!(effects, [placed(W, task.seq)]);
-    // All of it comes back: nothing had started, so nothing blocks.
-    assert_eq!(owner.handle(Event::WorkerBlocked { worker: process(W) }), [revoke(W, &[task])]);
-    assert_eq!(owner.revoked(W, &[task.seq], &[]), [placed(W, task.seq)]);
+    // Of two, all comes back: nothing had started, so nothing blocks.
+    let behind = owner.task();
+    let blocked = Event::WorkerBlocked { worker: process(W) };
+    assert_eq!(owner.handle(blocked), [revoke(W, &[task, behind])]);
+    let placed_again = [demand(1), placed(W, task.seq), placed(W, behind.seq), demand(0)];
+    assert_eq!(owner.revoked(W, &[task.seq, behind.seq], &[]), placed_again);
+}
+
+#[test]
+fn a_blocked_worker_with_one_task_is_asked_for_nothing_and_gets_nothing_more_before_it_replies() {
+    let mut owner = quick();
+    let blocks = owner.task();
+    assert_eq!(owner.handle(Event::WorkerBlocked { worker: process(W) }), []);
+    let (next, effects) = owner.submit(call(options()));
+    assert_eq!(effects, [demand(1)]);
+    let effects = owner.reply(W, blocks, &[returned(inline(b""))]);
+    assert!(effects.contains(&placed(W, next.seq)), "{effects:?}");
 }
 
 #[test]
