@@ -1288,6 +1288,10 @@ pub const NODES_SETTLED_KEPT: usize = 1000;
 /// A change of a node's load is told so much later, with what came meanwhile.
 pub const LOAD_GATHERED: Duration = Duration::from_millis(2);
 
+/// Values of refs that go with the call to another node that names them, together. A link of 1 Gbit/s carries them in the time that a worker there
+/// would wait for an answer, 0.15 ms.
+pub const VALUES_SENT_AHEAD_BYTES: usize = 16 * 1024;
+
 /// For each other node of its cluster a node waits so long until it tells the head more of a kind: all nodes together tell the head 67,000 loads
 /// a second at most, with which its deciding thread is busy for two thirds of its time (`hoplo_sim::cost`, `scale busy`). For loads it begins to
 /// count with 134 nodes.

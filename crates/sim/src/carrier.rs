@@ -473,7 +473,7 @@ impl Cluster {
             Item::Stray { .. } => self.count("frames that went astray"),
             Item::Gone { .. } => self.count("ends of far workers"),
             Item::Call(_) => self.count("far calls"),
-            Item::Reply(frame) if frame.passes => self.count("far replies through the decider"),
+            Item::Reply(frame) if frame.names() => self.count("far replies through the decider"),
             Item::Reply(_)
             | Item::Credit { .. }
             | Item::Revoke { .. }

@@ -38,8 +38,8 @@ impl Carry {
             return;
         };
         far.received += 1;
-        far.calls.insert(frame.tag, Call { task, named_refs: frame.passes });
-        let waits = frame.passes.then(|| self.ask(false, true, &frame, effects));
+        far.calls.insert(frame.tag, Call { task, named_refs: frame.names() });
+        let waits = frame.names().then(|| self.ask(false, true, &frame, effects));
         let arrival = Arrival::Frame { waits, frame, dropped: false };
         self.half(pair).incoming.queue.push_back(arrival);
         self.settle(pair, effects);
@@ -66,8 +66,8 @@ impl Carry {
         if is_last {
             far.calls.remove(&tag);
         }
-        let passes = !named.is_empty() || is_last && call.named_refs;
-        self.reply(pair, tag, passes, is_last, named, bytes, effects);
+        let ends = is_last && call.named_refs;
+        self.reply(pair, tag, ends, is_last, named, bytes, effects);
         Ok(())
     }
 
@@ -76,15 +76,16 @@ impl Carry {
         &mut self,
         pair: Pair,
         tag: u64,
-        passes: bool,
+        ends: bool,
         is_last: bool,
         named: Vec<hoplo_base::ObjectId>,
         bytes: Vec<u8>,
         effects: &mut Vec<Effect>,
     ) {
         let (cover, bytes) = (0, Bytes::Own(bytes));
-        let frame = Frame { pair, tag, passes, is_last, cover, named, bytes };
-        let waits = passes.then(|| self.ask(true, false, &frame, effects));
+        let frame = Frame { pair, tag, is_last, cover, named, bytes };
+        let told = (ends || frame.names()).then(|| self.ask(true, false, &frame, effects));
+        let waits = told.filter(|_| frame.names());
         self.push(pair, Parcel::Frame { waits, frame }, effects);
     }
 

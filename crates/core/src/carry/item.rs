@@ -46,8 +46,6 @@ pub enum Item {
 pub struct Frame {
     pub pair: Pair,
     pub tag: u64,
-    /// It goes through the decider (CARRY-5).
-    pub passes: bool,
     /// Nothing more comes of this call.
     pub is_last: bool,
     pub cover: u64,
@@ -100,10 +98,9 @@ const CLOSED: u8 = 9;
 const PEER: u8 = 10;
 const PEER_MORE: u8 = 11;
 
-const PASSES: u8 = 1;
-const LAST: u8 = 2;
+const LAST: u8 = 1;
 /// A cover and names follow.
-const NAMES: u8 = 4;
+const NAMES: u8 = 2;
 
 impl Item {
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -196,13 +193,15 @@ impl Pair {
 }
 
 impl Frame {
+    /// It goes through the deciders (CARRY-5).
+    pub fn names(&self) -> bool {
+        self.cover > 0 || !self.named.is_empty()
+    }
+
     fn encode(&self, kind: u8, out: &mut Vec<u8>) {
         self.pair.encode(kind, out);
-        let names = self.cover > 0 || !self.named.is_empty();
-        let flags = if self.passes { PASSES } else { 0 }
-            | if self.is_last { LAST } else { 0 }
-            | if names { NAMES } else { 0 };
-        out.push(flags);
+        let names = self.names();
+        out.push(if self.is_last { LAST } else { 0 } | if names { NAMES } else { 0 });
         out.extend_from_slice(&self.tag.to_le_bytes());
         if names {
             out.extend_from_slice(&self.cover.to_le_bytes());
@@ -223,9 +222,9 @@ impl Frame {
                 named.push(reader.object()?);
             }
         }
-        let (passes, is_last) = (flags & PASSES != 0, flags & LAST != 0);
+        let is_last = flags & LAST != 0;
         let bytes = sized(whole, reader)?;
-        Ok(Self { pair, tag, passes, is_last, cover, named, bytes })
+        Ok(Self { pair, tag, is_last, cover, named, bytes })
     }
 }
 

@@ -9,9 +9,9 @@
 //! queue of what leaves and one of what came. The shell owns the rings: it asks [`Carry::takes`] before it takes a frame out of one, and
 //! writes what [`Carry::front`] gives into the other one. Items of two nodes travel in order (`core/link`), so everything of a pair is FIFO.
 //!
-//! **Passing.** A frame that names refs, and the last reply of a call that named some, is told to the decider when it leaves the ring,
-//! or arrives; it goes on with the decider's `Go`, and what follows it waits. Several of them may be with the decider, so that
-//! all that lay in a ring is told before a sweep goes on. If a frame has nowhere to go any more when its `Go` comes, the
+//! **Passing.** A frame that names refs is told to the decider when it leaves the ring, or arrives; it goes on with the decider's `Go`, and what
+//! follows it waits. Several of them may be with the decider, so that all that lay in a ring is told before a sweep goes on. The worker's
+//! decider is also told of the last reply of a call that named some; if that names none itself, it leaves at once. If a frame has nowhere to go any more when its `Go` comes, the
 //! other decider gets it as a *stray*: its cover must not stay for ever.
 //!
 //! **The end.** A worker's death comes as `Gone` behind its last reply, and says how many calls had arrived: what was sent after that
@@ -24,7 +24,7 @@
 //! # Invariants
 //! - CARRY-4: a frame leaves its ring only while fewer than `CARRY_CREDIT_BYTES` of that pair and direction are on their way: one slow
 //!   worker holds up no other. (A sweep takes everything all the same: at most a ring more.)
-//! - CARRY-5: what names refs, or ends a call that named some, goes on only by the decider's word, and nothing overtakes it.
+//! - CARRY-5: what names refs goes on only by the decider's word, and nothing overtakes it.
 //! - CARRY-6: `Ended` comes after every reply that was written, with exactly the calls that the worker never took.
 //! - CARRY-7: a revocation is answered once, or by the end; a call that was taken back is never given to the shell to write.
 
@@ -351,7 +351,7 @@ impl Carry {
 
     /// The decider hears of a frame that arrived for nobody, and nothing more comes of its call.
     fn stray(&mut self, is_reply: bool, frame: &Frame, effects: &mut Vec<Effect>) {
-        if frame.passes {
+        if frame.names() {
             self.tickets += 1;
             let frame = passing(is_reply, true, frame, true);
             effects.push(Effect::Pass { ticket: self.tickets, frame });
@@ -372,8 +372,8 @@ impl Carry {
             return self.send_on(pair, effects);
         }
         if cover > 0 {
-            let (passes, is_last, bytes) = (true, true, Bytes::Own(Vec::new()));
-            let frame = Frame { pair, tag, passes, is_last, cover, named, bytes };
+            let (is_last, bytes) = (true, Bytes::Own(Vec::new()));
+            let frame = Frame { pair, tag, is_last, cover, named, bytes };
             effects.push(Effect::Send { to, item: Item::Stray { is_reply, frame } });
         }
     }

@@ -48,10 +48,10 @@ impl Carry {
         let (frame, mut named) = split_trailer(frame)?;
         named.sort_unstable();
         named.dedup();
-        let (passes, is_last, cover) = (!named.is_empty(), false, 0);
+        let (is_last, cover) = (false, 0);
         let bytes = Bytes::Own(frame.to_vec());
-        let frame = Frame { pair, tag, passes, is_last, cover, named, bytes };
-        let waits = passes.then(|| self.ask(false, false, &frame, effects));
+        let frame = Frame { pair, tag, is_last, cover, named, bytes };
+        let waits = frame.names().then(|| self.ask(false, false, &frame, effects));
         self.push(pair, Parcel::Frame { waits, frame }, effects);
         Ok(())
     }
@@ -67,7 +67,7 @@ impl Carry {
         if !self.halves.contains_key(&pair) {
             return self.stray(true, &frame, effects);
         }
-        let waits = frame.passes.then(|| self.ask(true, true, &frame, effects));
+        let waits = frame.names().then(|| self.ask(true, true, &frame, effects));
         let arrival = Arrival::Frame { waits, frame, dropped: false };
         self.half(pair).incoming.queue.push_back(arrival);
         self.settle(pair, effects);

@@ -1,5 +1,7 @@
 //! What people may ask about the store.
 
+use std::sync::Arc;
+
 use hoplo_base::{NodeNumber, ObjectId, ProcessId, Size, TaskId};
 use hoplo_wire::node::Lineage;
 use hoplo_wire::{FailureKind, Reason};
@@ -233,6 +235,17 @@ impl ObjectDirectory {
     pub fn maker(&self, task: TaskId) -> Option<ProcessId> {
         let results = task.object(0)..=task.object(u32::MAX);
         self.records.range(results).find_map(|(_, record)| record.state.owner())
+    }
+
+    /// Its value, if that is here, not longer than that, and contains nothing.
+    pub fn plain_value(&self, object: ObjectId, bytes_max: usize) -> Option<Arc<[u8]>> {
+        let record = self.records.get(&object)?;
+        match &record.state {
+            State::Inline(value) if value.len() <= bytes_max && record.contains.is_empty() => {
+                Some(Arc::clone(value))
+            }
+            _ => None,
+        }
     }
 
     /// Whether its value, or all its bytes, are here and stay as long as anybody uses it.

@@ -236,14 +236,18 @@ fn a_call_that_names_refs_waits_for_both_deciders_and_what_follows_waits_behind_
     assert_eq!((passing.arrived, &passing.named[..]), (Some(1), &named[..]));
     two.settles();
     assert_eq!(two.far().written, [(pair, 1), (pair, 2)]);
-    // Its last reply passes, and one that names nothing of the other call does not.
+    // Of its last reply the worker's decider is told, and nobody waits for it. Of one that names nothing of the other call nobody is told.
     two.far().replies(pair, 2, reply(2, ReplyKind::Finished, inline(), &[]));
     two.far().replies(pair, 1, reply(1, ReplyKind::Item, inline(), &[]));
     assert!(two.far().asked.is_empty());
     two.far().replies(pair, 1, reply(1, ReplyKind::StreamEnd, inline(), &[]));
     assert!(two.far().asked[0].1.is_last);
-    two.settles();
+    while two.arrives(1) {}
+    assert!(two.near().asked.is_empty());
+    while two.near().writes(pair) {}
     assert_eq!(two.near().written, [(pair, 2), (pair, 1), (pair, 1)]);
+    two.settles();
+    assert_eq!(two.near().written.len(), 3);
 }
 
 #[test]
@@ -397,10 +401,10 @@ fn a_reply_that_came_before_its_node_died_is_written_before_the_end() {
     let (mut two, pair) = (Two::new(1), pair(1));
     two.near().calls(pair, 1, 0, &[]);
     two.near().calls(pair, 2, 0, &[]);
-    let (passes, is_last, cover) = (true, true, 1);
+    let (is_last, cover) = (true, 1);
     let bytes = Bytes::Own(reply(1, ReplyKind::Finished, inline(), &[object(pair, 9, 0)]));
     let named = vec![object(pair, 9, 0)];
-    let frame = Frame { pair, tag: 1, passes, is_last, cover, named, bytes };
+    let frame = Frame { pair, tag: 1, is_last, cover, named, bytes };
     two.near().handle(Event::Arrived { from: node(2), item: Item::Reply(frame) });
     let (dead, unsent, obituary) = (node(2), vec![(pair, 2)], died("the node"));
     two.near().handle(Event::NodeDead { node: dead, unsent, obituary: obituary.clone() });

@@ -114,6 +114,7 @@ impl Node {
         self.far.nodes.remove(&node);
         self.look_at_heir(node);
         self.far.covers.remove(&node);
+        self.far.values_sent.values_mut().for_each(|nodes| _ = nodes.remove(&node));
         // First of all: from now on who is in charge of its objects is asked, and told.
         self.tell_of_other(node);
         let heirs = self.heirs_after(node, heir);

@@ -89,6 +89,8 @@ pub(super) struct Far {
     covers: BTreeMap<NodeNumber, u64>,
     /// FAR-2.
     crossed: BTreeSet<ObjectId>,
+    /// Small values that went behind a call, and the nodes that have them: until these release the object, or it is free.
+    values_sent: BTreeMap<ObjectId, BTreeSet<NodeNumber>>,
     /// Used here, and of no home that could be claimed from.
     homeless: BTreeSet<ObjectId>,
     /// FAR-3: caller, worker, tag.
@@ -194,6 +196,7 @@ impl Far {
             passed: Passed::default(),
             covers: BTreeMap::new(),
             crossed: BTreeSet::new(),
+            values_sent: BTreeMap::new(),
             homeless: BTreeSet::new(),
             calls: BTreeMap::new(),
             awaited: BTreeMap::new(),

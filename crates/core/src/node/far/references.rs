@@ -1,7 +1,8 @@
 //! References between nodes: the claims, what crosses, and what frames name.
 
-use hoplo_base::{ObjectId, ProcessId};
-use hoplo_wire::peer::{self, Peer};
+use hoplo_base::limits::VALUES_SENT_AHEAD_BYTES;
+use hoplo_base::{NodeNumber, ObjectId, ProcessId};
+use hoplo_wire::peer::{self, FarValue, Peer};
 
 use super::Node;
 use crate::claims::{self, Cover, Message, Parcel};
@@ -31,6 +32,7 @@ impl Node {
             From::Sweep => self.sweeps.defer(Deferred::Claims),
             From::Free { object } => {
                 self.take_last_words_back(object);
+                self.far.values_sent.remove(&object);
                 if self.far.crossed.remove(&object) {
                     let objects = vec![object];
                     self.pass_to_objects(objects::Event::NodeReleased { objects });
@@ -66,12 +68,7 @@ impl Node {
         }
     }
 
-    pub(super) fn on_claims_message(
-        &mut self,
-        from: hoplo_base::NodeNumber,
-        seq: u64,
-        message: peer::Claims,
-    ) {
+    pub(super) fn on_claims_message(&mut self, from: NodeNumber, seq: u64, message: peer::Claims) {
         let message = of_wire(message);
         // Whoever asks for what is here and never crossed got it by a way that nobody saw (an actor its own handle).
         let claimed = match &message {
@@ -84,6 +81,11 @@ impl Node {
         if let Some(object) = here {
             self.cross(&[object]);
             self.pass_to_claims(claims::Event::Held { object });
+        }
+        if let Message::Release { object } = &message
+            && let Some(nodes) = self.far.values_sent.get_mut(object)
+        {
+            nodes.remove(&from); // empty ones go with the object
         }
         let parcel = Parcel { seq, message };
         self.pass_to_claims(claims::Event::Received { from, parcel });
@@ -122,12 +124,7 @@ impl Node {
     }
 
     /// Something that names these is here, and what our processes got from it is held.
-    pub(super) fn arrived(
-        &mut self,
-        from: hoplo_base::NodeNumber,
-        cover: u64,
-        named: Vec<ObjectId>,
-    ) {
+    pub(super) fn arrived(&mut self, from: NodeNumber, cover: u64, named: Vec<ObjectId>) {
         if cover > 0 {
             self.work_off_queue();
             let objects = named.into();
@@ -154,6 +151,29 @@ impl Node {
         };
         self.work_off_queue();
         self.out.push(Effect::Go { ticket, cover });
+        if frame.arrived.is_none() && !frame.is_reply {
+            self.send_values(frame.worker.node(), &frame.named);
+        }
+    }
+
+    /// Small values go right behind the call that names them: who reads one there asks nobody for it. Which of them are read nobody knows
+    /// here, so they are no more together than what a question and its answer cost.
+    fn send_values(&mut self, to: NodeNumber, named: &[ObjectId]) {
+        if !self.is_sent_to(to) {
+            return;
+        }
+        let mut left = VALUES_SENT_AHEAD_BYTES;
+        for object in named.iter().copied() {
+            if self.in_charge(object) != self.me() {
+                continue;
+            }
+            let Some(value) = self.objects.plain_value(object, left) else { continue };
+            if self.far.values_sent.entry(object).or_default().insert(to) {
+                left -= value.len();
+                let (value, contains) = (FarValue::Inline(value), Vec::new());
+                self.send_peer(to, Peer::Value { object, value, contains });
+            }
+        }
     }
 
     fn on_leaving(&mut self, frame: &Passing) -> u64 {

@@ -25,6 +25,7 @@ mod names;
 mod queries;
 mod replies;
 mod unheard;
+mod values;
 
 pub(super) struct Nodes {
     shells: Vec<Shell>,
