@@ -44,17 +44,18 @@ Read = tuple[float, float, float]
 """The last element, when the reader began, when it had all."""
 
 
-def node_of(address: str) -> str:
-    found = [n["NodeID"] for n in api.nodes() if n["Alive"] and n["NodeManagerAddress"] == address]
-    return str(found[-1])
+NODES: list[str] = []
+"""The ids of the nodes. They are looked up before the clock begins: after a death one is new."""
+
+
+def look_up() -> None:
+    alive = {n["NodeManagerAddress"]: str(n["NodeID"]) for n in api.nodes() if n["Alive"]}
+    NODES[:] = [alive[address] for address in ADDRESSES]
 
 
 def places(soft: bool = False) -> list[Any]:
     strategies = importlib.import_module(f"{SYSTEM}.util.scheduling_strategies")
-    return [
-        strategies.NodeAffinitySchedulingStrategy(node_of(address), soft=soft)
-        for address in ADDRESSES
-    ]
+    return [strategies.NodeAffinitySchedulingStrategy(node, soft=soft) for node in NODES]
 
 
 # ------------------------------------------------------------------------------- tasks
@@ -294,6 +295,7 @@ for _name, _case in NAMED.items():
 
         @play.measure(f"{_name}.{_nbytes}")
         def _(case=_case, nbytes=_nbytes):
+            look_up()
             case(min(nbytes, WARM))  # workers and links are warm
             yield lambda count: sum(case(nbytes) for _ in range(count))
 
@@ -307,7 +309,7 @@ class Death:
     def __init__(self) -> None:
         how = json.loads(Path(os.environ["BENCH_DEATH"]).read_text())
         self._signal, self._pids, self._line = how["signal"], how["pids"], how["line"]
-        self._node = node_of(ADDRESSES[VICTIM])
+        self._node = NODES[VICTIM]
         self._threads: list[threading.Thread] = []
         self.began = self.noticed = 0.0
 
@@ -364,6 +366,7 @@ for _dying in (dying_broadcast, dying_reduce):
         @play.measure(f"{_dying.__name__}.{_nbytes}")
         def _(case=_dying, nbytes=_nbytes):
             """`count` is when the node dies, in milliseconds after the clock began."""
+            look_up()
             broadcast(WARM)
             reduce(WARM)
             yield lambda count: case(nbytes, count / 1e3)
