@@ -13,6 +13,7 @@ from typing import (
     TYPE_CHECKING,
     Any,
     NamedTuple,
+    Never,
     ParamSpec,
     Protocol,
     TypeVar,
@@ -24,16 +25,18 @@ from . import _core, _options, _texts
 from . import runtime_env as _runtime_env
 from ._option_types import ForBoth
 from ._options import refuse_unknown
-from .actor import ActorClass
+from .actor import ActorClass, ActorProxy
 from .actor import make as _make_actor_class
 from .remote_function import make as _make_remote_function
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from ._typed import TypedActorClass
     from .runtime_context import RuntimeContext
 
 _T = TypeVar("_T")
+_C = TypeVar("_C", bound=type[Any])
 _P = ParamSpec("_P")
 
 
@@ -468,11 +471,13 @@ class Decorator(Protocol):
     """What `remote` gives when it is given options alone."""
 
     @overload
-    def __call__(self, target: type[_T], /) -> ActorClass[_T]: ...  # type: ignore[overload-overlap]
+    def __call__(self, target: _C, /) -> TypedActorClass[_C]: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, target: Callable[..., Never], /) -> _core.RemoteFunction: ...
     @overload
     def __call__(  # type: ignore[overload-overlap]
-        self, target: Callable[..., Iterator[_T] | AsyncIterator[_T]], /
-    ) -> _core.RemoteFunction[_core.ObjectRefGenerator[_T]]: ...
+        self, target: Callable[_P, Iterator[_T] | AsyncIterator[_T]], /
+    ) -> _core.RemoteFunction[_core.ObjectRefGenerator[_T], _P]: ...
     @overload
     def __call__(
         self, target: Callable[_P, _T], /
@@ -480,11 +485,13 @@ class Decorator(Protocol):
 
 
 @overload
-def remote(target: type[_T], /) -> ActorClass[_T]: ...  # type: ignore[overload-overlap]
+def remote(target: _C, /) -> TypedActorClass[_C]: ...  # type: ignore[overload-overlap]
+@overload  # of mypy: what gives a type parameter, which would also match the next one
+def remote(target: Callable[..., Never], /) -> _core.RemoteFunction: ...
 @overload
 def remote(  # type: ignore[overload-overlap]
-    target: Callable[..., Iterator[_T] | AsyncIterator[_T]], /
-) -> _core.RemoteFunction[_core.ObjectRefGenerator[_T]]: ...
+    target: Callable[_P, Iterator[_T] | AsyncIterator[_T]], /
+) -> _core.RemoteFunction[_core.ObjectRefGenerator[_T], _P]: ...
 @overload
 def remote(target: Callable[_P, _T], /) -> _core.RemoteFunction[_core.ObjectRef[_T], _P]: ...
 @overload
@@ -540,7 +547,7 @@ def _make(target: Any, options: Mapping[str, Any]) -> Any:
     )
 
 
-def kill(actor: _core.ActorHandle, *, no_restart: bool = True) -> None:
+def kill(actor: ActorProxy[Any], *, no_restart: bool = True) -> None:
     """Ends an actor's process now, in the middle of what it does.
 
     Calls that run or wait raise ActorDiedError. With `no_restart=False` the actor starts again if

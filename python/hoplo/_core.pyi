@@ -38,7 +38,7 @@ from collections.abc import (
 )
 from concurrent.futures import Future
 from types import FrameType
-from typing import Any, Generic, NoReturn, Self, final, overload
+from typing import Any, Generic, Never, NoReturn, Self, final, overload, type_check_only
 
 from typing_extensions import ParamSpec, TypeVar, Unpack
 
@@ -52,6 +52,7 @@ _Given = TypeVar("_Given", default=Any)
 """What `.remote()` gives,"""
 _P = ParamSpec("_P", default=...)
 """and what it takes."""
+_Instance = TypeVar("_Instance", default=Any, covariant=True)
 
 __version__: str
 RUNTIME_ENV_BYTES_MAX: int
@@ -224,23 +225,9 @@ def cancel(target: Any, force: bool, recursive: bool) -> None:
 
 # ------------------------------------------------------------------------------- tasks
 
-@final
-class RemoteFunction(Generic[_Given, _P]):
-    """A function that runs in workers: `f.remote(...)` calls it. Made by `hoplo.remote`.
-
-    `f.options(...)` changes options, `f.map(items)` calls it for many items, and `f.__wrapped__` is
-    the plain function. It can be sent to other processes.
-    """
-
-    def __new__(
-        cls, function: Callable[..., Any], options: TaskOptions, arity: tuple[int, int]
-    ) -> RemoteFunction[_Given, _P]:
-        """All copies made by `.options()` share the export, which the first call makes.
-
-        `arity` is (least, most) positional arguments with which a call without keywords certainly
-        fits. A most of -1 is any number; (1, 0) is never certain. Outside of it
-        `hoplo._signature.check` decides.
-        """
+@type_check_only
+class _Remote(Generic[_Given, _P]):
+    """What `.remote()` takes and gives."""
 
     # A ref stands for its value. Type checkers can be told so of positions, and of no name.
     @overload
@@ -279,6 +266,24 @@ class RemoteFunction(Generic[_Given, _P]):
         Returns an ObjectRef; with `num_returns` above 1 a list of them, with 0 None; for a
         generator function an ObjectRefGenerator. An argument that is an ObjectRef is replaced by
         its value before the function runs.
+        """
+
+@final
+class RemoteFunction(_Remote[_Given, _P]):
+    """A function that runs in workers: `f.remote(...)` calls it. Made by `hoplo.remote`.
+
+    `f.options(...)` changes options, `f.map(items)` calls it for many items, and `f.__wrapped__` is
+    the plain function. It can be sent to other processes.
+    """
+
+    def __new__(
+        cls, function: Callable[..., Any], options: TaskOptions, arity: tuple[int, int]
+    ) -> RemoteFunction[_Given, _P]:
+        """All copies made by `.options()` share the export, which the first call makes.
+
+        `arity` is (least, most) positional arguments with which a call without keywords certainly
+        fits. A most of -1 is any number; (1, 0) is never certain. Outside of it
+        `hoplo._signature.check` decides.
         """
 
     @overload
@@ -345,8 +350,14 @@ class ActorTemplate:
         taken without it: ValueError. `max_concurrency` 0: 1000 when `is_async`, else 1.
         """
 
+@type_check_only
+class _Handle(Generic[_Instance]):
+    """What of an `ActorProxy` is a handle: type checkers know its methods of the class alone."""
+
+    def __getattribute__(self, name: str, /) -> Never: ...
+
 @final
-class ActorHandle:
+class ActorHandle(_Handle[_Instance]):
     """Stands for an actor: `handle.method.remote(...)` calls a method of it.
 
     A handle can be passed to tasks and actors, returned, stored and pickled; all copies stand for
@@ -372,6 +383,7 @@ class ActorHandle:
     def __copy__(self) -> Self: ...
     def __deepcopy__(self, _memo: Any) -> Self: ...
     def __reduce__(self) -> tuple[Any, ...]: ...
+    def __class_getitem__(cls, key: Any) -> Any: ...
 
 @final
 class ActorMethod:
@@ -392,7 +404,7 @@ class ActorMethod:
     @property
     def __name__(self) -> str: ...
 
-def kill(actor: ActorHandle, no_restart: bool) -> None:
+def kill(actor: ActorHandle[Any], no_restart: bool) -> None:
     """Checked arguments of `hoplo.kill`."""
 
 def get_actor(name: str, namespace: str | None) -> ActorHandle:

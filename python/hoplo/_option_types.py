@@ -53,5 +53,16 @@ class ForActors(Common, total=False):
     allow_out_of_order_execution: bool | None
 
 
+class ForMethods(TypedDict, total=False):
+    """But for `num_returns`."""
+
+    concurrency_group: str | None
+    max_task_retries: int | None
+    retry_exceptions: bool | Sequence[type[BaseException]] | None
+    enable_task_events: bool | None
+    name: str | None
+    _generator_backpressure_num_objects: int | None
+
+
 class ForBoth(ForTasks, ForActors, total=False):
     """Before it is known what is decorated."""

@@ -7,18 +7,37 @@ ActorClass --remote()--> ActorHandle --.method--> ActorMethod --remote()--> Obje
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Generic, NamedTuple, NoReturn, TypeVar, Unpack, cast
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    NamedTuple,
+    Never,
+    NoReturn,
+    ParamSpec,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
 
 from . import _core, _options, _signature
-from ._option_types import ForActors
+from ._option_types import ForActors, ForMethods
 from ._options import ActorOptions, MethodOptions
+
+if TYPE_CHECKING:
+    from ._typed import ActorProxy, ManyDecorator, MethodDecorator, TypedMethod
+else:
+    ActorProxy = _core.ActorHandle
 
 __all__ = [
     "ActorClass",
     "ActorExit",
     "ActorHandle",
     "ActorMethod",
+    "ActorProxy",
     "checkpoint",
     "exit_actor",
     "method",
@@ -28,6 +47,7 @@ ActorHandle = _core.ActorHandle
 ActorMethod = _core.ActorMethod
 
 _T = TypeVar("_T")
+_P = ParamSpec("_P")
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _MARK = "__hoplo_method__"
@@ -88,6 +108,30 @@ def checkpoint() -> None:
         )
 
 
+@overload
+def method(function: Callable[..., Never], /) -> Any: ...
+@overload
+def method(
+    function: Callable[Concatenate[Any, _P], Coroutine[Any, Any, _T]], /
+) -> TypedMethod[_P, Coroutine[Any, Any, _T], _core.ObjectRef[_T]]: ...
+@overload
+def method(  # type: ignore[overload-overlap]
+    function: Callable[Concatenate[Any, _P], Iterator[_T]], /
+) -> TypedMethod[_P, Iterator[_T], _core.ObjectRefGenerator[_T]]: ...
+@overload
+def method(  # type: ignore[overload-overlap]
+    function: Callable[Concatenate[Any, _P], AsyncIterator[_T]], /
+) -> TypedMethod[_P, AsyncIterator[_T], _core.ObjectRefGenerator[_T]]: ...
+@overload
+def method(
+    function: Callable[Concatenate[Any, _P], _T], /
+) -> TypedMethod[_P, _T, _core.ObjectRef[_T]]: ...
+@overload
+def method(function: Callable[..., Any], /) -> Any: ...
+@overload
+def method(*, num_returns: int | str, **options: Unpack[ForMethods]) -> ManyDecorator: ...
+@overload
+def method(**options: Unpack[ForMethods]) -> MethodDecorator: ...
 def method(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Sets options of one method of an actor class, for all of its calls.
 
@@ -104,6 +148,9 @@ def method(function: Callable[..., Any] | None = None, /, **options: Any) -> Any
     >>> left, right = splitter.halves.remote([1, 2, 3, 4])
     >>> hoplo.get([left, right])
     [[1, 2], [3, 4]]
+
+    Without options it changes nothing. Type checkers know methods with it, of what is an
+    `ActorProxy`: they refuse wrong arguments, and know what the refs are of.
     """
     marked = _options.method_options(options)
 
@@ -189,7 +236,7 @@ class ActorClass(Generic[_T]):
         self.__doc__ = actor_class.__doc__
         self.__wrapped__ = actor_class
 
-    def remote(self, *args: Any, **kwargs: Any) -> _core.ActorHandle:
+    def remote(self, *args: Any, **kwargs: Any) -> _core.ActorHandle[_T]:
         """Starts an actor with these arguments of the constructor; returns its handle at once.
 
         Raises TypeError when the arguments do not fit, ValueError when the `name` is taken.

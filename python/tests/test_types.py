@@ -9,12 +9,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import get_type_hints
+from typing import get_args, get_type_hints
 
 import pytest
 
+import hoplo
 from hoplo import _options, _placement
-from hoplo._option_types import ForActors, ForTasks
+from hoplo._option_types import ForActors, ForMethods, ForTasks
+from hoplo.actor import ActorClass, ActorHandle, ActorProxy
 
 NODE = None
 
@@ -58,10 +60,9 @@ reveal_type(ray.get(ray.put(1.5)))  # float
 ready, waiting = ray.wait([square.remote(2)], num_returns=1)
 reveal_type(ray.get(ready))  # list[int]
 Counters = ray.remote(Counter)  # mypy does not follow decorators of classes
-reveal_type(Counters)  # ActorClass[Counter]
 counter = Counters.remote()
-reveal_type(counter)  # ActorHandle
-reveal_type(Counters.options(name="c").remote())  # ActorHandle
+reveal_type(counter)  # ActorHandle[Counter]
+reveal_type(Counters.options(name="c").remote())  # ActorHandle[Counter]
 total: int = ray.get(counter.add.remote(3))
 
 async def wanted() -> None:
@@ -79,14 +80,130 @@ class Plain:
 class Counter:
     pass
 
-reveal_type(Plain)  # ActorClass[Plain]
-reveal_type(Counter)  # ActorClass[Counter]
-reveal_type(Counter.options(name="c").remote())  # ActorHandle
+reveal_type(Plain.remote())  # ActorHandle[Plain]
+reveal_type(Counter.remote())  # ActorHandle[Counter]
+reveal_type(Counter.options(name="c").remote())  # ActorHandle[Counter]
 """
 """Mypy does not follow decorators of classes."""
 
 
+METHODS = """
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, TypeVar
+import hoplo{facade} as ray
+from hoplo{facade}.actor import ActorClass, ActorHandle, ActorProxy
+
+T = TypeVar("T")
+
+class Account:
+    def __init__(self, owner: str, balance: float = 0.0) -> None:
+        self.owner, self.balance = owner, balance
+        reveal_type(self.add(1))  # float
+
+    @ray.method
+    def add(self, amount: float) -> float:
+        self.balance += amount
+        return self.balance
+
+    @ray.method(concurrency_group="slow")
+    async def later(self, amount: float, why: str = "") -> str:
+        reveal_type(await self.later(2))  # str
+        return why
+
+    @ray.method
+    def days(self) -> Iterator[int]:
+        yield 1
+
+    @ray.method
+    async def nights(self) -> AsyncIterator[int]:
+        yield 1
+
+    @ray.method(num_returns=2)
+    def halves(self, whole: int) -> tuple[int, int]:
+        return whole // 2, whole - whole // 2
+
+    @ray.method
+    def same(self, x: T) -> T:
+        return x
+
+    @ray.method
+    @staticmethod
+    def anything() -> int:
+        return 1
+
+    def plain(self, amount: float) -> float:
+        return self.add(amount)
+
+class Savings(Account):
+    @ray.method
+    def add(self, amount: float) -> float:
+        reveal_type(super().add(amount))  # float
+        return self.halves(3)[0] + amount
+
+def known(account: ActorProxy[Account]) -> None:
+    reveal_type(account.add.remote(1))  # ObjectRef[float]
+    reveal_type(ray.get(account.add.remote(1)))  # float
+    reveal_type(account.add.options(name="a").remote(1))  # ObjectRef[float]
+    reveal_type(account.add.options(num_returns=0).remote(1))  # Any
+    reveal_type(account.later.remote(1))  # ObjectRef[str]
+    reveal_type(account.days.remote())  # ObjectRefGenerator[int]
+    reveal_type(account.nights.remote())  # ObjectRefGenerator[int]
+    reveal_type(account.halves.remote(3))  # Any
+    account.later.remote(ray.put(1.0), ray.put("a"))
+    account.anything.remote()
+    account.same.remote("a")
+    account.add.remote("a")  # error
+    account.add.options(max_task_retries=2).remote()  # error
+    account.add.options(num_cpus=2)  # error
+    account.later.remote(1, 2)  # error
+    account.days.remote(1)  # error
+    account.halves.remote("a")  # error
+    account.plain.remote(1)  # error
+    account.nothing.remote(1)  # error
+    ray.kill(account)
+
+def unknown(account: ActorHandle[Account], any: ActorHandle) -> None:
+    reveal_type(account.plain.remote("a"))  # Any
+    reveal_type(account.add.remote(1))  # Any
+    any.add.remote(1)
+    known(account)
+
+class Bank:
+    def __init__(self, account: ActorProxy[Account]) -> None:
+        self.account = account
+
+    def close(self) -> float:
+        return ray.get(self.account.add.remote(1))
+
+def started(accounts: ActorClass[Account]) -> ActorProxy[Account]:
+    reveal_type(accounts.remote("Ada"))  # ActorHandle[Account]
+    return accounts.options(num_cpus=1).remote("Ada")
+
+def group(wrong: bool) -> Any:
+    return ray.method(concurrency_groups="slow")  # error
+
+Accounts = ray.remote(Account)
+reveal_type(Accounts.remote("Ada", balance=1.5))  # ActorHandle[Account]
+reveal_type(Accounts.remote(ray.put("Ada"), ray.put(1.5)))  # ActorHandle[Account]
+reveal_type(ray.remote(num_cpus=1)(Account).remote("Ada"))  # ActorHandle[Account]
+known(Accounts.remote("Ada"))
+known(started(Accounts))
+known(ray.remote(Savings).remote("Ada"))
+ray.kill(Accounts.remote("Ada"))
+Accounts.remote(3)  # error
+Accounts.remote()  # error
+Accounts.remote("Ada", owned=3)  # error
+Accounts.options(name="a").remote("Ada", "much")  # error
+ray.remote(num_cpus=1)(Account).remote(1)  # error
+ray.remote(Bank).remote(1)  # error
+ray.remote(Bank).remote(Accounts.remote("Ada"))
+known(ray.remote(Bank).remote(started(Accounts)))  # error
+Account("Ada").add("a")  # error
+"""
+"""Methods with a decorator are known of an `ActorProxy`, arguments of constructors always."""
+
 ARGUMENTS = """
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, TypeVar
 import hoplo{facade} as ray
 
@@ -108,6 +225,16 @@ def total(*xs: int) -> int:
 def same(x: T) -> T:
     return x
 
+@ray.remote
+def letters(word: str, times: int = 1) -> Iterator[str]:
+    yield from word * times
+
+@ray.remote(num_cpus=1)
+async def later(word: str) -> AsyncIterator[str]:
+    yield word
+
+letters.remote(ray.put("a"), times=2)
+later.options(name="a").remote("a")
 ref = square.remote(2)
 square.remote(ref)
 add.remote(1)
@@ -137,6 +264,9 @@ square.remote()  # error
 square.remote(1, 2)  # error
 square.options(max_retries=3).remote("a")  # error
 add.remote(1, "b")  # error
+letters.remote(1)  # error
+letters.remote("a", 1, 2)  # error
+later.remote(1)  # error
 add.remote(ref, "b", "c", q=3)
 add.remote(1, why=3)  # error
 total.remote(1, "b")  # error
@@ -159,7 +289,7 @@ def written(folder: Path, program: str) -> dict[tuple[str, int], str]:
         source = program.replace("{facade}", facade)
         (folder / name).write_text(source)
         for number, line in enumerate(source.splitlines(), start=1):
-            if "reveal_type" in line:
+            if "reveal_type" in line and "  # " in line:
                 said[name, number] = line.partition("  # ")[2]
     return said
 
@@ -181,39 +311,48 @@ def by_pyright(folder: Path, errors: bool = False) -> str:
     program = shutil.which("basedpyright") or shutil.which("pyright")
     if program is None:
         pytest.skip("neither basedpyright nor pyright is installed")
-    # Handles of actors are not typed: what `get` gives of their calls is unknown.
+    # What methods without a decorator give is unknown.
     rules = {"typeCheckingMode": "strict", "reportUnknownVariableType": False}
     (folder / "pyrightconfig.json").write_text(json.dumps(rules))
     return checked(folder, program, "--pythonpath", sys.executable, errors=errors)
 
 
+def kinds_by_mypy(shown: str) -> dict[tuple[str, int], str]:
+    lines = re.findall(r'^(\w+\.py):(\d+): note: Revealed type is "(.*)"$', shown, re.M)
+    return {(name, int(line)): re.sub(r"\b[a-z_]+\.", "", kind) for name, line, kind in lines}
+
+
+def kinds_by_pyright(shown: str) -> dict[tuple[str, int], str]:
+    pattern = r'/(\w+\.py):(\d+):\d+ - information: Type of ".*" is "(.*)"$'
+    return {(name, int(line)): kind for name, line, kind in re.findall(pattern, shown, re.M)}
+
+
 def test_what_calls_give_was_any_for_type_checkers(tmp_path: Path) -> None:
     said = written(tmp_path, PROGRAM)
-    shown = by_mypy(tmp_path)
-    lines = re.findall(r'^(\w+\.py):(\d+): note: Revealed type is "(.*)"$', shown, re.M)
-    found = {(name, int(line)): re.sub(r"\b[a-z_]+\.", "", kind) for name, line, kind in lines}
-    assert found == said
+    assert kinds_by_mypy(by_mypy(tmp_path)) == said
 
 
 @pytest.mark.parametrize("source", [PROGRAM, DECORATED], ids=["as mypy", "decorated classes"])
 def test_pyright_knows_what_calls_give(tmp_path: Path, source: str) -> None:
     said = written(tmp_path, source)
-    shown = by_pyright(tmp_path)
-    pattern = r'/(\w+\.py):(\d+):\d+ - information: Type of ".*" is "(.*)"$'
-    lines = re.findall(pattern, shown, re.M)
-    assert {(name, int(line)): kind for name, line, kind in lines} == said
+    assert kinds_by_pyright(by_pyright(tmp_path)) == said
 
 
-@pytest.mark.parametrize("shows", [by_mypy, by_pyright])
+@pytest.mark.parametrize(
+    ("shows", "kinds"), [(by_mypy, kinds_by_mypy), (by_pyright, kinds_by_pyright)]
+)
+@pytest.mark.parametrize("source", [ARGUMENTS, METHODS], ids=["tasks", "actors"])
 def test_wrong_arguments_and_options_were_none_for_type_checkers(
-    tmp_path: Path, shows: Callable[..., str]
+    tmp_path: Path, source: str, shows: Callable[..., str], kinds: Callable[[str], object]
 ) -> None:
-    written(tmp_path, ARGUMENTS)
-    wrong = {number for number, line in enumerate(ARGUMENTS.splitlines(), 1) if "# error" in line}
-    found = re.findall(r"(\w+\.py):(\d+):.*\berror\b", shows(tmp_path, errors=True))
+    said = written(tmp_path, source)
+    wrong = {number for number, line in enumerate(source.splitlines(), 1) if "# error" in line}
+    shown = shows(tmp_path, errors=True)
+    found = re.findall(r"(\w+\.py):(\d+):.*\berror\b", shown)
     assert {(name, int(line)) for name, line in found} == {
         (n, line) for n in NAMES for line in wrong
     }
+    assert kinds(shown) == said
 
 
 def test_type_checkers_know_all_options() -> None:
@@ -221,3 +360,23 @@ def test_type_checkers_know_all_options() -> None:
     tasks, actors = get_type_hints(ForTasks), get_type_hints(ForActors)
     assert set(tasks) == (set(_options._TASK) | old_style) - {"num_returns"}
     assert set(actors) == set(_options._ACTOR) | old_style
+    assert set(get_type_hints(ForMethods)) == set(_options._METHOD) - {"num_returns"}
+
+
+def test_what_is_generic_for_type_checkers_is_so_when_it_runs(
+    fresh_node: Callable[..., object],
+) -> None:
+    fresh_node()
+
+    class Counter: ...
+
+    Counters = hoplo.remote(Counter)
+    for made in (ActorClass[Counter], ActorHandle[Counter], ActorProxy[Counter]):
+        assert get_args(made) == (Counter,)
+    assert get_type_hints(takes)["counter"] == ActorProxy[int]
+    assert isinstance(Counters, ActorClass)
+    counter = Counters.remote()
+    assert isinstance(counter, ActorHandle)
+
+
+def takes(counter: ActorProxy[int]) -> None: ...

@@ -183,7 +183,7 @@ impl ActorTemplate {
 /// A handle can be passed to tasks and actors, returned, stored and pickled; all copies stand for
 /// the same actor. When no process holds a handle any more, the actor ends, after the calls that
 /// were made before. A detached actor stays until `hoplo.kill`.
-#[pyclass(frozen, module = "hoplo._core")]
+#[pyclass(frozen, generic, module = "hoplo._core")]
 pub(crate) struct ActorHandle {
     held: Arc<Held>,
 }

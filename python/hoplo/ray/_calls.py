@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import Any, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Never, ParamSpec, TypeVar, Unpack, overload
 
 import hoplo
-from hoplo import ActorClass, ActorHandle, ObjectRef, ObjectRefGenerator, _api, _core
+from hoplo import ActorHandle, ObjectRef, ObjectRefGenerator, _api, _core
 from hoplo._core import RemoteFunction
 from hoplo._option_types import ForBoth
+from hoplo.actor import ActorProxy
 
 from ._absent import OPTIONS
+
+if TYPE_CHECKING:
+    from hoplo._typed import TypedActorClass
 
 __all__ = ["cancel", "get", "put", "remote", "wait"]
 
 _T = TypeVar("_T")
+_C = TypeVar("_C", bound=type[Any])
 _P = ParamSpec("_P")
 
 
@@ -45,7 +50,7 @@ def get(object_refs: Any, *, timeout: float | None = None, _use_object_store: bo
 
 
 def put(
-    value: _T, *, _owner: ActorHandle | None = None, _tensor_transport: str | None = None
+    value: _T, *, _owner: ActorProxy[Any] | None = None, _tensor_transport: str | None = None
 ) -> ObjectRef[_T]:
     """`hoplo.put`. An object lives while somebody has a ref of it, whoever its `_owner` is.
 
@@ -93,11 +98,13 @@ def cancel(
 
 
 @overload
-def remote(target: type[_T], /) -> ActorClass[_T]: ...  # type: ignore[overload-overlap]
+def remote(target: _C, /) -> TypedActorClass[_C]: ...  # type: ignore[overload-overlap]
+@overload
+def remote(target: Callable[..., Never], /) -> RemoteFunction: ...
 @overload
 def remote(  # type: ignore[overload-overlap]
-    target: Callable[..., Iterator[_T] | AsyncIterator[_T]], /
-) -> RemoteFunction[ObjectRefGenerator[_T]]: ...
+    target: Callable[_P, Iterator[_T] | AsyncIterator[_T]], /
+) -> RemoteFunction[ObjectRefGenerator[_T], _P]: ...
 @overload
 def remote(target: Callable[_P, _T], /) -> RemoteFunction[ObjectRef[_T], _P]: ...
 @overload

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from hoplo.actor import ActorClass, ActorHandle, ActorMethod, exit_actor, method
+from hoplo.actor import ActorClass, ActorHandle, ActorMethod, ActorProxy, exit_actor, method
 
 from ._absent import absent
 
 __all__ = ["ActorClass", "ActorHandle", "ActorMethod", "ActorProxy", "exit_actor", "method"]
-
-ActorProxy = ActorHandle
-"""For annotations."""
 
 __getattr__ = absent(__name__, __all__)
 __path__: list[str] = []
