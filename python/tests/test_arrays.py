@@ -54,6 +54,16 @@ def described_second(_, value):
     return type(value).__name__, value.flags.writeable, value.ctypes.data % 64
 
 
+@pytest.mark.parametrize("length", [4096, 5000, 20_000, 100_000])
+def test_arrays_that_get_gave_lay_where_they_lay_in_a_message(length):
+    plain = np.arange(length, dtype="uint8")
+    for value in (plain, plain.view([("field", "uint8")])):
+        refs = [hoplo.put(value), echo.remote(value), hoplo.put(["x" * 5, value])]
+        for got in (*hoplo.get(refs[:2]), hoplo.get(refs[2])[1]):
+            assert (got.ctypes.data % 64, got.flags.writeable) == (0, False)
+            assert (got == value).all()
+
+
 def test_arrays_inside_values_are_read_without_a_copy():
     value = {"a": np.ones((300, 400)), "b": [np.zeros(50_000, "uint8"), "text"]}
     ref = hoplo.put(value)

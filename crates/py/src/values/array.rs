@@ -11,7 +11,7 @@
 //!
 //! What comes out is what pickle would give:
 //! - Data from `COPIED_BYTES_MAX` on begins at a multiple of 64 from the value's start (the gap sees to
-//!   that). The array reads it where it lies and keeps it there, or in a copy if that is a frame; it cannot be written.
+//!   that). In the store the array reads it where it lies, and keeps it there; elsewhere it reads an aligned copy. It cannot be written.
 //! - Smaller arrays are copies, writable if what went in was.
 //! - An array that is reached in two ways makes the whole value a pickle, which knows how to keep
 //!   it one.
@@ -235,8 +235,8 @@ pub(super) fn read<'py>(reader: &mut PlainReader<'_, 'py>) -> PyResult<Bound<'py
     let data = reader.take(nbytes)?;
     let fortran = flags & FORTRAN != 0;
     if nbytes >= COPIED_BYTES_MAX {
-        let bytes = match reader.content() {
-            Some(content) => StoredBytes::new(content.clone(), data),
+        let bytes = match reader.stored() {
+            Some(stored) => StoredBytes::new(stored.clone(), data),
             None => {
                 let copy = AlignedCopy::of(data);
                 StoredBytes::in_copy(copy.clone(), &copy)

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use hoplo_base::limits::OBJECT_ALIGN;
-use hoplo_client::Content;
+use hoplo_client::Pinned;
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -19,11 +19,11 @@ pub(crate) struct StoredBytes {
 }
 
 enum Keeper {
-    Content { _content: Content },
+    Stored { _stored: Arc<Pinned> },
     Copy { _copy: AlignedCopy },
 }
 
-/// A copy of bytes that lie in a frame, at a multiple of `OBJECT_ALIGN`: arrays of numpy and what computes with them are faster
+/// A copy of bytes that lie outside of the store, at a multiple of `OBJECT_ALIGN`: arrays of numpy and what computes with them are faster
 /// there, and some libraries take no others.
 #[derive(Clone)]
 pub(super) struct AlignedCopy {
@@ -38,9 +38,9 @@ unsafe impl Send for StoredBytes {}
 unsafe impl Sync for StoredBytes {}
 
 impl StoredBytes {
-    /// `piece` lies in the bytes of `content`.
-    pub(super) fn new(content: Content, piece: &[u8]) -> StoredBytes {
-        let _keeper = Keeper::Content { _content: content };
+    /// `piece` lies in the bytes of `stored`.
+    pub(super) fn new(stored: Arc<Pinned>, piece: &[u8]) -> StoredBytes {
+        let _keeper = Keeper::Stored { _stored: stored };
         StoredBytes { data: piece.as_ptr(), len: piece.len(), _keeper }
     }
 

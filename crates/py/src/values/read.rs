@@ -1,6 +1,8 @@
 //! Bytes to values.
 
-use hoplo_client::Content;
+use std::sync::Arc;
+
+use hoplo_client::{Content, Pinned};
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
@@ -10,16 +12,17 @@ use super::{AlignedCopy, PICKLE, PlainReader, StoredBytes};
 use crate::errors;
 use crate::missing;
 
-/// The value of a ready object; its arrays read the object's memory. `Err` for what failed.
+/// The value of a ready object; its arrays read the object's memory, if that is the store. `Err` for what failed.
 pub(crate) fn read_content<'py>(py: Python<'py>, content: &Content) -> PyResult<Bound<'py, PyAny>> {
     match content {
-        Content::Inline(bytes) => read(py, bytes, Some(content)),
-        Content::Stored(pinned) => read(py, pinned, Some(content)),
+        // These bytes begin anywhere: arrays are read from aligned copies, like those of a frame.
+        Content::Inline(bytes) => read_value(py, bytes),
+        Content::Stored(pinned) => read(py, pinned, Some(pinned)),
         Content::Failed(failure) => Err(errors::raised(py, failure, None)),
     }
 }
 
-/// The value of bytes that lie in a frame.
+/// The value of bytes that lie in a frame, or elsewhere outside of the store.
 pub(crate) fn read_value<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyAny>> {
     read(py, bytes, None)
 }
@@ -38,27 +41,27 @@ impl<'py> PlainReader<'_, 'py> {
 fn read<'py>(
     py: Python<'py>,
     bytes: &[u8],
-    content: Option<&Content>,
+    stored: Option<&Arc<Pinned>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     if bytes.first() != Some(&PICKLE) {
-        return PlainReader::new(py, bytes).keeping(content).plain();
+        return PlainReader::new(py, bytes).keeping(stored).plain();
     }
     let layout = Layout::parse(bytes)?;
     if layout.places()?.is_empty() {
         return load(py, layout.pickle, None);
     }
     // What Python may go on reading needs an owner, and its place of alignment.
-    let copy = content.is_none().then(|| AlignedCopy::of(bytes));
+    let copy = stored.is_none().then(|| AlignedCopy::of(bytes));
     let whole = copy.as_deref().unwrap_or(bytes);
     let buffers = layout
         .places()?
         .into_iter()
         .map(|(offset, len)| {
             let piece = &whole[offset..offset + len];
-            let bytes = match content {
-                Some(content) => StoredBytes::new(content.clone(), piece),
+            let bytes = match stored {
+                Some(stored) => StoredBytes::new(stored.clone(), piece),
                 None => {
-                    let copy = copy.clone().expect("made above, since there is no content");
+                    let copy = copy.clone().expect("made above, since nothing is stored");
                     StoredBytes::in_copy(copy, piece)
                 }
             };

@@ -1,6 +1,8 @@
 //! The tags of plain values (see `plain`), counts, and a place in bytes that goes on as they are read.
 
-use hoplo_client::Content;
+use std::sync::Arc;
+
+use hoplo_client::Pinned;
 use pyo3::prelude::*;
 
 use crate::errors::malformed;
@@ -24,18 +26,18 @@ pub(crate) fn put_count(count: usize, out: &mut Vec<u8>) {
 pub(crate) struct PlainReader<'a, 'py> {
     py: Python<'py>,
     bytes: &'a [u8],
-    /// What the bytes lie in, if it may be kept.
-    content: Option<&'a Content>,
+    /// What the bytes lie in, if that is the store.
+    stored: Option<&'a Arc<Pinned>>,
 }
 
 impl<'a, 'py> PlainReader<'a, 'py> {
     pub(crate) fn new(py: Python<'py>, bytes: &'a [u8]) -> Self {
-        Self { py, bytes, content: None }
+        Self { py, bytes, stored: None }
     }
 
-    /// What is large goes on reading `bytes`, which lie in `content`.
-    pub(super) fn keeping(mut self, content: Option<&'a Content>) -> Self {
-        self.content = content;
+    /// What is large goes on reading `bytes`, which lie in `stored`.
+    pub(super) fn keeping(mut self, stored: Option<&'a Arc<Pinned>>) -> Self {
+        self.stored = stored;
         self
     }
 
@@ -43,8 +45,8 @@ impl<'a, 'py> PlainReader<'a, 'py> {
         self.py
     }
 
-    pub(super) fn content(&self) -> Option<&'a Content> {
-        self.content
+    pub(super) fn stored(&self) -> Option<&'a Arc<Pinned>> {
+        self.stored
     }
 
     pub(crate) fn rest(&self) -> &'a [u8] {
