@@ -779,7 +779,8 @@ PUBLIC = {
         shutdown timeline util wait widgets workflow air cluster_utils cloudpickle cross_language
         dag dashboard exceptions experimental job_config job_submission llm remote_function rllib
         runtime_context runtime_env serve train tune types""",
-    "ray.actor": "ActorClass ActorHandle ActorMethod ActorProxy exit_actor method",
+    "ray.actor": """ActorClass ActorClassInheritanceException ActorHandle ActorMethod ActorProxy
+        exit_actor method""",
     "ray.experimental": """CommunicatorMetadata RDTManager TensorTransportManager
         TensorTransportMetadata deregister_nixl_memory get_local_object_locations
         get_object_locations register_nixl_memory register_nixl_memory_pool set_resource
@@ -788,6 +789,7 @@ PUBLIC = {
     "ray.remote_function": "RemoteFunction",
     "ray.runtime_context": "RuntimeContext get_runtime_context",
     "ray.runtime_env": "RuntimeEnv RuntimeEnvConfig",
+    "ray.runtime_env.runtime_env": "RuntimeEnv RuntimeEnvConfig",
     "ray.util": """ActorPool accelerators as_completed collective connect deregister_serializer
         disable_log_once_globally disconnect enable_periodic_logging get_current_placement_group
         get_node_instance_id get_node_ip_address get_placement_group inspect_serializability iter
@@ -819,8 +821,11 @@ PUBLIC = {
         get_task get_worker list_actors list_cluster_events list_jobs list_logs list_nodes
         list_objects list_placement_groups list_runtime_envs list_tasks list_workers
         summarize_actors summarize_objects summarize_tasks""",
-    "ray.util.state.common": """ActorState JobState NodeState ObjectState PlacementGroupState
-        StateSchema TaskState WorkerState""",
+    "ray.util.iter_metrics": "MetricsContext SharedMetrics",
+    "ray.util.state.common": """ActorState DEFAULT_LIMIT DEFAULT_LOG_LIMIT DEFAULT_RPC_TIMEOUT
+        GetApiOptions GetLogOptions JobState ListApiOptions NodeState ObjectState
+        PlacementGroupState StateResource StateSchema SummaryApiOptions SummaryResource TaskState
+        WorkerState""",
     "ray.util.state.exception": "RayStateApiException",
 }
 """Public names of Ray 2.60 where programs look for them."""

@@ -21,6 +21,7 @@ ABSENT: dict[str, str] = {
     "ray.air": "hoplo has no libraries on top: call their trainers inside tasks and actors",
     "ray.autoscaler": "a cluster has the nodes that `hoplo start --address HEAD` adds",
     "ray.client": "init(address='HOST:PORT') joins a cluster from any machine",
+    "ray.client_builder": "init(address='HOST:PORT') joins a cluster from any machine",
     "ray.cluster_utils": "start nodes by `hoplo start`, each with a --temp-dir of its own",
     "ray.cpp_function": "hoplo runs Python only; call C++ by ctypes or pybind11 inside a task",
     "ray.cross_language": "hoplo runs Python only",
@@ -29,6 +30,7 @@ ABSENT: dict[str, str] = {
     "ray.data": "hoplo has no datasets: util.map_unordered over chunks does much of it",
     "ray.experimental.channel": "pass refs, or stream values from a generator task",
     "ray.experimental.compiled_dag_ref": "call .remote() with refs as arguments",
+    "ray.experimental.dynamic_resources": "give resources to init() or `hoplo start`",
     "ray.experimental.rdt": "arrays go through the object store",
     "ray.experimental.set_resource": "give resources to init() or `hoplo start`",
     "ray.experimental.shuffle": "the example distributed_sort.py shuffles by tasks",
@@ -43,6 +45,8 @@ ABSENT: dict[str, str] = {
     "ray.serve": "hoplo has no server: run one, such as uvicorn, inside actors",
     "ray.train": "hoplo has no trainers: one actor for each worker, in a placement group",
     "ray.tune": "hoplo has no tuner: util.map_unordered over the trials runs them",
+    "ray.util.accelerators.tpu": "name TPUs as resources: init(resources={'TPU': 4})",
+    "ray.util.check_open_ports": "`ss -tlnp` shows the ports at which a node listens",
     "ray.util.client.RayAPIStub": "init(address='HOST:PORT') joins a cluster from any machine",
     "ray.util.client.server": "init(address='HOST:PORT') joins a cluster from any machine",
     "ray.util.client.worker": "init(address='HOST:PORT') joins a cluster from any machine",
@@ -90,6 +94,16 @@ for _name in (
     "wait_tensor_freed",
 ):
     ABSENT[f"ray.experimental.{_name}"] = "arrays and tensors go through the object store"
+
+for _name in (
+    "GetApiOptions",
+    "GetLogOptions",
+    "ListApiOptions",
+    "StateResource",
+    "SummaryApiOptions",
+    "SummaryResource",
+):
+    ABSENT[f"ray.util.state.common.{_name}"] = "the functions of ray.util.state take arguments"
 
 OPTIONS: dict[str, str] = {
     "enable_tensor_transport": "arrays and tensors go through the object store",

@@ -21,6 +21,8 @@ PREFIXES = ("ray.", f"{FACADE}.")
 ELSEWHERE = {
     "cloudpickle": "cloudpickle",
     "experimental.locations": "hoplo.experimental",
+    "runtime_env.runtime_env": "hoplo.ray.runtime_env",
+    "util.accelerators.accelerators": "hoplo.ray.util.accelerators",
     "util.debug": "hoplo.ray.util.named",
     "util.helpers": "hoplo.util.iter",
 }

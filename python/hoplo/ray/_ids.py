@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import builtins
-from typing import Self
+from collections.abc import Callable
+from typing import Any, NoReturn, Self
 
+from hoplo import _core
 from hoplo._ids import BaseID
 
 __all__ = [
@@ -28,16 +30,14 @@ class UniqueID(BaseID):
     __slots__ = ()
 
 
-class ActorID(BaseID):
-    """Of an actor: `handle._actor_id`."""
+def _refusing(name: str, remedy: str) -> Callable[..., NoReturn]:
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise NotImplementedError(f"{name}() is not in hoplo; {remedy}")
 
-    __slots__ = ()
+    return refuse
 
 
-class TaskID(BaseID):
-    """Of a task or a call of a method: `ref.task_id()`."""
-
-    __slots__ = ()
+_MADE = "ids are made where tasks and actors are; from_random() makes one of nothing"
 
 
 class JobID(BaseID):
@@ -58,6 +58,45 @@ class JobID(BaseID):
     def int(self) -> builtins.int:
         """The bytes as a number."""
         return builtins.int(self.hex(), 16)
+
+
+class ActorID(BaseID):
+    """Of an actor: `handle._actor_id`."""
+
+    __slots__ = ()
+
+    @property
+    def job_id(self) -> JobID:
+        """What `TaskID.job_id` gives."""
+        return job_of(self)
+
+    of = classmethod(_refusing("ActorID.of", _MADE))
+
+
+class TaskID(BaseID):
+    """Of a task or a call of a method: `ref.task_id()`."""
+
+    __slots__ = ()
+
+    def job_id(self) -> JobID:
+        """The job of this process; of a nil id a nil one.
+
+        No id names its job, and what a program gets an id of is of its own job, but for detached
+        actors and what it lists: `util.state.get_task(id).job_id` knows it of all.
+        """
+        return job_of(self)
+
+    actor_id = _refusing("TaskID.actor_id", "util.state.get_task(id).actor_id knows it")
+    for_actor_creation_task = classmethod(_refusing("TaskID.for_actor_creation_task", _MADE))
+    for_actor_task = classmethod(_refusing("TaskID.for_actor_task", _MADE))
+    for_driver_task = classmethod(_refusing("TaskID.for_driver_task", _MADE))
+    for_fake_task = classmethod(_refusing("TaskID.for_fake_task", _MADE))
+    for_normal_task = classmethod(_refusing("TaskID.for_normal_task", _MADE))
+
+
+def job_of(id: BaseID) -> JobID:
+    """The job of this process, as that of the id; of a nil id a nil one."""
+    return JobID.nil() if id.is_nil() else JobID(_core.runtime_context()["job_id"])
 
 
 class NodeID(UniqueID):

@@ -64,9 +64,9 @@ def init(address: str | None = None, **options: Any) -> _api.Context:
     """`hoplo.init`, which takes Ray's other options as well.
 
     Those without a meaning here, and variables that begin with RAY_, are named once on stderr.
-    `job_config` gives the namespace and the runtime environment; `logging_config` says how records
-    of `logging` look in all processes of the job. Raises TypeError for an option that neither
-    knows.
+    `job_config` gives the namespace, the runtime environment and the logging of the job;
+    `logging_config` says how records of `logging` look in all of its processes. Raises TypeError
+    for an option that neither knows.
 
     >>> with hoplo.ray.init(num_cpus=2, include_dashboard=False) as context:
     ...     hoplo.ray.cluster_resources()["CPU"]
@@ -121,7 +121,11 @@ def _take_job_config(options: dict[str, Any]) -> None:
         return
     if not isinstance(job, JobConfig):
         raise TypeError(f"job_config must be a JobConfig, not {type(job).__name__}")
-    given: Mapping[str, Any] = {"runtime_env": job.runtime_env, "namespace": job.ray_namespace}
+    given: Mapping[str, Any] = {
+        "runtime_env": job.runtime_env,
+        "namespace": job.ray_namespace,
+        "logging_config": job.py_logging_config,
+    }
     for name, value in given.items():
         if value and options.get(name) is None:
             options[name] = value

@@ -12,11 +12,12 @@ from typing import Any, NoReturn
 
 from hoplo import _api, _core
 from hoplo.actor import ActorClass
-from hoplo.exceptions import ActorError, TaskError
+from hoplo.exceptions import ActorError, HoploError, TaskError
 
 from ._absent import METHODS
-from ._ids import ActorID, JobID, ObjectID, TaskID
+from ._ids import ActorID, ObjectID, TaskID
 from ._nodes import address_of_node
+from .exceptions import from_bytes, to_bytes
 
 _task_id_of = _core.ObjectRef.task_id
 _stream_task_id_of = _core.ObjectRefGenerator.task_id
@@ -33,7 +34,7 @@ def install(version: str) -> None:
         "from_random": classmethod(lambda cls: ObjectID.from_random()),
         "is_nil": lambda ref: ref.hex() == "ff" * 20,
         "nil": classmethod(lambda cls: ObjectID.nil()),
-        "job_id": lambda ref: _job_of(ref.task_id()),
+        "job_id": lambda ref: ref.task_id().job_id(),
         "task_id": _task_id,
         "size": classmethod(lambda cls: 20),
     }
@@ -45,6 +46,8 @@ def install(version: str) -> None:
     for name in ("terminate", "ready", "call"):
         # Not methods of each actor: every handle that travels would name them.
         _set(_core.ActorHandle, f"__ray_{name}__", property(attrgetter(f"__hoplo_{name}__")))
+    _set(HoploError, "from_bytes", staticmethod(from_bytes))
+    _set(HoploError, "to_bytes", to_bytes)
     _set(TaskError, "as_instanceof_cause", lambda error: error)
     _set(TaskError, "make_dual_exception_instance", lambda error: error)
     _set(TaskError, "ip", property(_ip))
@@ -96,11 +99,6 @@ _stream_task_id.__doc__ = _stream_task_id_of.__doc__
 
 def _actor_id(handle: _core.ActorHandle) -> ActorID:
     return ActorID(_actor_id_of.__get__(handle))
-
-
-def _job_of(task_id: str) -> JobID:
-    """This process's job: a program sees refs of its own job only, but for detached actors'."""
-    return JobID(_core.runtime_context()["job_id"])
 
 
 def _refusing(name: str) -> object:

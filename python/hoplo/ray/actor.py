@@ -8,5 +8,10 @@ from ._absent import absent
 
 __all__ = ["ActorClass", "ActorHandle", "ActorMethod", "ActorProxy", "exit_actor", "method"]
 
+
+class ActorClassInheritanceException(TypeError):
+    """Never raised by hoplo: a class may inherit from an actor class."""
+
+
 __getattr__ = absent(__name__, __all__)
 __path__: list[str] = []

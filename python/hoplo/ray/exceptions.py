@@ -10,6 +10,10 @@ What hoplo never raises has a class all the same, so that programs that name it 
 
 from __future__ import annotations
 
+import pickle
+import traceback
+
+from hoplo import _serialization
 from hoplo.exceptions import (
     ActorDiedError,
     ActorError,
@@ -159,8 +163,44 @@ class RpcError(HoploError):
 
 
 class UnserializableException(HoploError):
-    """Never raised by hoplo: a RemoteErrorStandIn is the `cause` of the TaskError."""
+    """What `from_bytes` gives for an error that cannot be read. `get` raises none.
 
+    There a RemoteErrorStandIn is the `cause` of the TaskError.
+    """
+
+
+def to_bytes(error: HoploError) -> bytes:
+    """`error.to_bytes()`: what `from_bytes` makes an error of, in this or another process."""
+    text = "".join(traceback.format_exception(error))
+    try:
+        pickled = _serialization.dumps_in_band(error)
+    except Exception:
+        pickled = b""
+    return pickle.dumps((pickled, text))
+
+
+def from_bytes(data: bytes) -> HoploError:
+    """`RayError.from_bytes(data)`: the error. One that cannot be read here has its text alone.
+
+    >>> try:
+    ...     hoplo.get(square.remote(None))
+    ... except RayError as error:
+    ...     copy = RayError.from_bytes(error.to_bytes())
+    >>> isinstance(copy, TypeError)
+    True
+    """
+    pickled, text = pickle.loads(data)
+    try:
+        error: HoploError = pickle.loads(pickled)
+        return error
+    except Exception:
+        return UnserializableException(text)
+
+
+RAY_EXCEPTION_TYPES = [
+    kind for kind in vars().copy().values() if isinstance(kind, type) and kind is not ValueError
+]
+"""All of them, for `except`."""
 
 __getattr__ = absent(__name__, __all__)
 __path__: list[str] = []  # so that `from ray.exceptions import X` asks the finder, which explains

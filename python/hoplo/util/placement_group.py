@@ -33,6 +33,8 @@ __all__ = [
 ]
 
 STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
+VALID_PLACEMENT_GROUP_STRATEGIES = frozenset(STRATEGIES)
+_NODE_LABELS = ("hoplo.io/node-id", "ray.io/node-id")
 
 
 class PlacementGroupID(BaseID):
@@ -155,19 +157,25 @@ class PlacementGroupSchedulingStrategy:
 
 def placement_group(
     bundles: Sequence[Mapping[str, float]],
-    strategy: str = "PACK",
+    strategy: str | None = None,
     name: str = "",
     lifetime: str | None = None,
-    _max_cpu_fraction_per_node: float | None = None,
     _soft_target_node_id: str | None = None,
     bundle_label_selector: Sequence[Mapping[str, str]] | None = None,
+    topology_strategy: Mapping[str, str] | None = None,
+    *,
+    _max_cpu_fraction_per_node: float | None = None,
 ) -> PlacementGroup:
     """Reserves all `bundles` together. Returns at once: `ready` and `wait` say when they are there.
 
-    Each bundle is a dict of resources, all on one node. `strategy` says on which: "PACK" on few
-    nodes, "SPREAD" on many, "STRICT_PACK" on one or nowhere, "STRICT_SPREAD" each on its own or
-    nowhere. `bundle_label_selector` has labels for each bundle that its node must have. The group
-    ends with the job, unless `lifetime="detached"`, or by `remove_placement_group`.
+    Each bundle is a dict of resources, all on one node. `strategy` says on which: "PACK", as when
+    there is none, on few nodes, "SPREAD" on many, "STRICT_PACK" on one or nowhere, "STRICT_SPREAD"
+    each on its own or nowhere. `topology_strategy` is another way to say so, of nodes alone:
+    {"hoplo.io/node-id": "SPREAD"}. `bundle_label_selector` has labels for each bundle that its node
+    must have. The group ends with the job, unless `lifetime="detached"`, or by
+    `remove_placement_group`.
+
+    Raises TypeError or ValueError for wrong arguments.
 
     >>> group = placement_group([{"CPU": 1}, {"CPU": 1}], strategy="PACK", name="pair")
     >>> hoplo.get(group.ready(), timeout=10) == group
@@ -180,6 +188,7 @@ def placement_group(
     ):
         if value is not None:
             _say(f"placement_group: {ignored} is ignored")
+    strategy = _strategy(strategy, topology_strategy)
     if strategy not in STRATEGIES:
         raise ValueError(f"strategy must be one of {', '.join(STRATEGIES)}, not {strategy!r}")
     if lifetime not in (None, "detached"):
@@ -242,6 +251,21 @@ def get_current_placement_group() -> PlacementGroup | None:
     """
     group = _core.runtime_context()["placement_group_id"]
     return None if group is None else PlacementGroup(PlacementGroupID(group))
+
+
+def _strategy(strategy: str | None, by_label: Mapping[str, str] | None) -> str:
+    """`topology_strategy` is a strategy for each label; hoplo knows that of nodes."""
+    if by_label is None:
+        return "PACK" if strategy is None else strategy
+    if strategy is not None:
+        raise ValueError("give a strategy or a topology_strategy, not both")
+    others = [label for label in by_label if label not in _NODE_LABELS]
+    if others:
+        raise ValueError(
+            f"topology_strategy: hoplo places by node, not by {others[0]!r}; give the nodes such "
+            f"a label, and the bundles a bundle_label_selector"
+        )
+    return next(iter(by_label.values()), "PACK")
 
 
 def placement_group_table(placement_group: PlacementGroup | None = None) -> dict[str, Any]:

@@ -18,7 +18,8 @@ from typing import Any, NoReturn
 import hoplo
 
 from .._absent import absent
-from .local_iter import LocalIterator, MadeBy, Step, at_least_one, batches, flat, shuffled
+from .iter_metrics import SharedMetrics
+from .local_iter import LocalIterator, Step, at_least_one, batches, flat, shuffled
 
 __all__ = [
     "LocalIterator",
@@ -235,14 +236,15 @@ class ParallelIterator:
 
     def gather_sync(self) -> LocalIterator:
         """All items, one of each shard in turn: the order is always the same."""
-        made_by = MadeBy()
+        shared = SharedMetrics()
 
         def in_turn() -> Iterator[Any]:
             for answers in self._rounds():
-                for made_by.actor, item in answers:
+                for actor, item in answers:
+                    shared.get().current_actor = actor
                     yield item
 
-        return LocalIterator(in_turn, f"{self.name}.gather_sync()", made_by)
+        return LocalIterator(in_turn, f"{self.name}.gather_sync()", shared, knows_actor=True)
 
     def gather_async(self, batch_ms: int = 0, num_async: int = 1) -> LocalIterator:
         """All items, as they are made: `num_async` calls at a time wait at each shard.
@@ -250,13 +252,14 @@ class ParallelIterator:
         `batch_ms` has no effect.
         """
         at_least_one("num_async", num_async)
-        made_by = MadeBy()
+        shared = SharedMetrics()
 
         def as_made() -> Iterator[Any]:
-            for made_by.actor, item in self._as_made(num_async):
+            for actor, item in self._as_made(num_async):
+                shared.get().current_actor = actor
                 yield item
 
-        return LocalIterator(as_made, f"{self.name}.gather_async()", made_by)
+        return LocalIterator(as_made, f"{self.name}.gather_async()", shared, knows_actor=True)
 
     def take(self, n: int) -> list[Any]:
         """The first `n` items of `gather_sync`."""

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import itertools
 import random
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
-__all__ = ["LocalIterator", "MadeBy", "Step", "at_least_one", "batches", "flat", "shuffled"]
+from .iter_metrics import MetricsContext, SharedMetrics
+
+__all__ = ["LocalIterator", "Step", "at_least_one", "batches", "flat", "shuffled"]
 
 Step = Callable[[Iterable[Any]], Iterable[Any]]
 
-
-class MadeBy:
-    """Which actor made the item that was read last; None: nobody knows."""
-
-    actor: Any = None
+_reading = threading.local()
 
 
 class LocalIterator:
@@ -26,20 +26,50 @@ class LocalIterator:
     """
 
     def __init__(
-        self, source: Callable[[], Iterable[Any]], name: str, made_by: MadeBy | None = None
+        self,
+        source: Callable[[], Iterable[Any]],
+        name: str,
+        shared_metrics: SharedMetrics | None = None,
+        knows_actor: bool = False,
     ) -> None:
         self._source = source
         self._items: Iterator[Any] | None = None
-        self._made_by = made_by or MadeBy()
+        self._knows_actor = knows_actor
+        self.shared_metrics = shared_metrics or SharedMetrics()
         self.name = name
+
+    @staticmethod
+    def get_metrics() -> MetricsContext:
+        """What the steps of the iterator count, in a function of one of its steps.
+
+        All steps share it, and after a `union` those of all iterators in it. `current_actor` made
+        the item. Raises ValueError elsewhere.
+
+        >>> def counted(item):
+        ...     metrics = LocalIterator.get_metrics()
+        ...     metrics.counters["items"] += 1
+        ...     return metrics.counters["items"]
+        >>> LocalIterator(lambda: "abc", "letters").for_each(counted).take(3)
+        [1, 2, 3]
+        """
+        metrics: MetricsContext | None = getattr(_reading, "metrics", None)
+        if metrics is None:
+            raise ValueError(
+                "get_metrics() is for functions that the steps of a LocalIterator call"
+            )
+        return metrics
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
-        if self._items is None:
-            self._items = iter(self._source())
-        return next(self._items)
+        outer, _reading.metrics = getattr(_reading, "metrics", None), self.shared_metrics.get()
+        try:
+            if self._items is None:
+                self._items = iter(self._source())
+            return next(self._items)
+        finally:
+            _reading.metrics = outer
 
     def __repr__(self) -> str:
         return f"LocalIterator[{self.name}]"
@@ -61,7 +91,7 @@ class LocalIterator:
     def batch(self, n: int) -> LocalIterator:
         """Lists of `n` items, the last with what is left."""
         at_least_one("n", n)
-        return LocalIterator(lambda: batches(self, n), f"{self.name}.batch({n})")
+        return self._mixed(lambda: batches(self, n), f"batch({n})")
 
     def flatten(self) -> LocalIterator:
         """The items of the items."""
@@ -74,15 +104,16 @@ class LocalIterator:
     def shuffle(self, shuffle_buffer_size: int, seed: int | None = None) -> LocalIterator:
         """In another order: each item is drawn from a buffer of that many."""
         at_least_one("shuffle_buffer_size", shuffle_buffer_size)
-        return LocalIterator(
+        return self._mixed(
             lambda: shuffled(self, shuffle_buffer_size, random.Random(seed)),
-            f"{self.name}.shuffle({shuffle_buffer_size})",
+            f"shuffle({shuffle_buffer_size})",
         )
 
     def duplicate(self, n: int) -> list[LocalIterator]:
         """`n` iterators over the same items. What one has read is kept until all have."""
         at_least_one("n", n)
-        return [_over(copy, f"{self.name}.duplicate()") for copy in itertools.tee(self, n)]
+        copies = itertools.tee(self, n)
+        return [self._mixed(partial(iter, copy), "duplicate()") for copy in copies]
 
     def union(
         self,
@@ -99,8 +130,6 @@ class LocalIterator:
         if len(weights) != len(sources):
             raise ValueError(f"give {len(sources)} weights, one for each, not {len(weights)}")
 
-        made_by = MadeBy()
-
         def in_turn() -> Iterator[Any]:
             left = [(one, max(1, int(w))) for one, w in zip(sources, weights, strict=True)]
             while left:
@@ -108,7 +137,6 @@ class LocalIterator:
                 for one, weight in left:
                     count = 0
                     for item in itertools.islice(one, weight):
-                        made_by.actor = one._made_by.actor
                         count += 1
                         yield item
                     if count == weight:
@@ -116,7 +144,9 @@ class LocalIterator:
                 left = kept
 
         names = ", ".join(one.name for one in sources)
-        return LocalIterator(in_turn, f"union[{names}]", made_by)
+        shared = SharedMetrics(parents=[one.shared_metrics for one in sources])
+        knows_actor = all(one._knows_actor for one in sources)
+        return LocalIterator(in_turn, f"union[{names}]", shared, knows_actor)
 
     def zip_with_source_actor(self) -> LocalIterator:
         """Pairs of the actor that made an item, and the item. Of `from_actors`: the actor given.
@@ -127,9 +157,9 @@ class LocalIterator:
 
         def pairs() -> Iterator[tuple[Any, Any]]:
             for item in self:
-                if self._made_by.actor is None:
+                if not self._knows_actor:
                     raise ValueError(f"{self!r} does not tell which actor made an item")
-                yield self._made_by.actor, item
+                yield self.shared_metrics.get().current_actor, item
 
         return self._then(pairs, "zip_with_source_actor()")
 
@@ -144,11 +174,11 @@ class LocalIterator:
 
     def _then(self, source: Callable[[], Iterable[Any]], step: str) -> LocalIterator:
         """A step that reads an item before it gives what it makes of it, and none after that."""
-        return LocalIterator(source, f"{self.name}.{step}", self._made_by)
+        return LocalIterator(source, f"{self.name}.{step}", self.shared_metrics, self._knows_actor)
 
-
-def _over(items: Iterator[Any], name: str) -> LocalIterator:
-    return LocalIterator(lambda: items, name)
+    def _mixed(self, source: Callable[[], Iterable[Any]], step: str) -> LocalIterator:
+        """A step whose items may be of others than the one that was read last."""
+        return LocalIterator(source, f"{self.name}.{step}", self.shared_metrics)
 
 
 def batches(items: Iterable[Any], n: int) -> Iterator[list[Any]]:

@@ -10,7 +10,7 @@ from hoplo._api import initialize_once
 
 from .._nodes import address_of_node
 
-__all__ = ["get_node_ip_address", "list_named_actors", "log_once"]
+__all__ = ["get_node_ip_address", "list_named_actors", "log_once", "reset_log_once"]
 
 _logged: set[str] = set()
 
@@ -55,3 +55,15 @@ def log_once(key: str) -> bool:
     is_new = key not in _logged
     _logged.add(key)
     return is_new
+
+
+def reset_log_once(key: str | None = None) -> None:
+    """`log_once(key)` is True once more; without a key, that of all.
+
+    >>> log_once("again"), reset_log_once("again"), log_once("again")
+    (True, None, True)
+    """
+    if key is None:
+        _logged.clear()
+    else:
+        _logged.discard(key)
