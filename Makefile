@@ -3,6 +3,7 @@
 #   make build   release wheel into .venv: .venv/bin/python and .venv/bin/hoplo work
 #   make wheel   dist/hoplo-*.whl, its name checked against what it needs, tried in a fresh environment
 #   make wheels  one for each CPython 3.11 to 3.14 that is here
+#   make wheels-aarch64  the same for aarch64 and glibc 2.28, from any machine; their names are checked, and nothing is run
 #   make demo    build, then examples/train_policy.py
 #   make test    formatting, lints, Rust tests, simulation, Python tests
 #   make record-instructions   what the hot paths take is right: the new baseline
@@ -33,8 +34,10 @@ VENV_PYTHON := $(CURDIR)/$(VENV)/bin/python
 PIP := $(VENV_PYTHON) -m pip --quiet --disable-pip-version-check --no-input
 CARGO := cargo
 PYTEST_FLAGS ?=
-# The wheel for the Python in VENV: others may lie beside it.
-WHEEL = dist/hoplo-*-$(shell $(VENV_PYTHON) -c 'import sys; print("cp%d%d" % sys.version_info[:2])')-*.whl
+# The wheel for the Python in VENV and this machine, and that for aarch64: others may lie beside them.
+PYTHON_TAG = $(shell $(VENV_PYTHON) -c 'import sys; print("cp%d%d" % sys.version_info[:2])')
+WHEEL = dist/hoplo-*-$(PYTHON_TAG)-*_$(shell uname -m).whl
+WHEEL_AARCH64 = dist/hoplo-*-$(PYTHON_TAG)-*_aarch64.whl
 
 # Every cargo run sees the same Python and the same target folder, so that the wheel, the
 # lints and `make dev` share their builds instead of invalidating one another's.
@@ -53,7 +56,7 @@ PYTHON_SOURCES := $(shell find python/hoplo -type f \( -name '*.py' -o -name '*.
 WHEEL_SOURCES := $(RUST_SOURCES) $(PYTHON_SOURCES) setup.py pyproject.toml LICENSE $(wildcard README.md)
 LINTED := python examples alias setup.py $(wildcard bench docs tests)
 
-.PHONY: build wheel wheels demo demo-cluster test dev format clean check-tools bench bench-rivals bench-control \
+.PHONY: build wheel wheels wheel-aarch64 wheels-aarch64 demo demo-cluster test dev format clean check-tools bench bench-rivals bench-control \
         bench-cluster bench-faults bench-collectives bench-collectives-figures bench-collectives-rivals bench-scale \
         test-format test-lint test-types test-rust test-machines test-loom test-sim \
         test-instructions test-python test-soak test-cluster soak soak-rust soak-sim soak-programs soak-cluster record-instructions
@@ -83,6 +86,10 @@ $(VENV)/.build-tools: requirements/build.txt $(VENV)/.python
 	@$(PIP) install -r requirements/build.txt
 	@touch $@
 
+$(VENV)/.cross: requirements/cross.txt $(VENV)/.python
+	@$(PIP) install -r requirements/cross.txt
+	@touch $@
+
 $(VENV)/.demo: requirements/demo.txt $(VENV)/.python
 	@$(PIP) install -r requirements/demo.txt
 	@touch $@
@@ -110,6 +117,23 @@ wheels:
 	@for version in 3.11 3.12 3.13 3.14; do \
 	  python$$version -c '' 2>/dev/null || { echo "without python$$version: no wheel for it"; continue; }; \
 	  $(MAKE) --no-print-directory wheel PYTHON=python$$version VENV=.venv-$$version || exit; \
+	done
+
+# The Python that builds it says which version it is for, and nothing else: another one's module has another name.
+wheel-aarch64: check-tools $(VENV)/.build-tools $(VENV)/.cross
+	@rm -rf build $(WHEEL_AARCH64)
+	@PATH=$(CURDIR)/$(VENV)/bin:$$PATH CARGO=$(CURDIR)/tests/cargo_aarch64.sh \
+	  CARGO_BUILD_TARGET=aarch64-unknown-linux-gnu.2.28 _PYTHON_HOST_PLATFORM=linux-aarch64 \
+	  SETUPTOOLS_EXT_SUFFIX=$$($(VENV_PYTHON) -c 'import sys; print(".cpython-%d%d-aarch64-linux-gnu.so" % sys.version_info[:2])') \
+	  PYO3_CROSS_PYTHON_VERSION=$$($(VENV_PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])') \
+	  $(PIP) wheel --no-build-isolation --no-deps --wheel-dir dist .
+	@$(VENV_PYTHON) tests/check_wheel.py $(WHEEL_AARCH64)
+	@ls $(WHEEL_AARCH64)
+
+wheels-aarch64:
+	@for version in 3.11 3.12 3.13 3.14; do \
+	  python$$version -c '' 2>/dev/null || { echo "without python$$version: no wheel for it"; continue; }; \
+	  $(MAKE) --no-print-directory wheel-aarch64 PYTHON=python$$version VENV=.venv-$$version || exit; \
 	done
 
 # ---------------------------------------------------------------------------- demo

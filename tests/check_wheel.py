@@ -1,16 +1,19 @@
 """Checks wheels as a user has them: `python tests/check_wheel.py dist/hoplo-*.whl`.
 
-The platform in the name of each must be one that auditwheel finds to be true. One for this Python
-is installed into a fresh environment, where hoplo is imported, runs a task, and says its version.
+The platform in the name of each must be one that auditwheel finds to be true, and the extension in
+it must be named for that machine. One for this Python and this machine is installed into a fresh
+environment, where hoplo is imported, runs a task, and says its version.
 """
 
 from __future__ import annotations
 
+import platform
 import re
 import subprocess
 import sys
 import tempfile
 import venv
+import zipfile
 from pathlib import Path
 
 PROGRAM = """
@@ -33,20 +36,32 @@ def main(wheels: list[str]) -> int:
         sys.exit("give at least one wheel")
     for wheel in map(Path, wheels):
         check_name(wheel)
+        check_extension(wheel)
         print(f"{wheel.name}: its name is true", flush=True)
-        if f"-cp{sys.version_info[0]}{sys.version_info[1]}-" in wheel.name:
+        here = f"-cp{sys.version_info[0]}{sys.version_info[1]}-"
+        if here in wheel.name and wheel.stem.endswith(f"_{platform.machine()}"):
             print(f"{wheel.name}: installed, it runs a task of hoplo {run(wheel)}", flush=True)
     return 0
 
 
 def check_name(wheel: Path) -> None:
     """Exits if the wheel's name promises another glibc than its binaries need."""
-    platform = wheel.stem.split("-")[-1]
+    named = wheel.stem.split("-")[-1]
     said = output(sys.executable, "-m", "auditwheel", "show", str(wheel))
     # It names the lowest platform that the binaries are for, in quotes: "manylinux_2_34_x86_64".
     found = re.findall(r'"((?:many)?linux_[a-z0-9_]+)"', said)
-    if not platform.startswith("manylinux_") or platform not in found:
-        sys.exit(f"{wheel.name}: not for {platform}: auditwheel says\n{said}")
+    if not named.startswith("manylinux_") or named not in found:
+        sys.exit(f"{wheel.name}: not for {named}: auditwheel says\n{said}")
+
+
+def check_extension(wheel: Path) -> None:
+    """Exits if the extension has a name by which the wheel's Python does not look for it."""
+    machine = re.sub(r"^manylinux_\d+_\d+_", "", wheel.stem.split("-")[-1])
+    python = wheel.stem.split("-")[-3].removeprefix("cp")
+    name = f"hoplo/_core.cpython-{python}-{machine}-linux-gnu.so"
+    with zipfile.ZipFile(wheel) as files:
+        if name not in files.namelist():
+            sys.exit(f"{wheel.name}: lacks {name}")
 
 
 def run(wheel: Path) -> str:
