@@ -36,7 +36,7 @@ use hoplo_base::limits::{
 };
 use hoplo_base::resources::{GPU, PARTS};
 use hoplo_base::{GroupId, JobId, NodeNumber, ProcessId, ResourceSet, shown};
-use hoplo_wire::node::{GroupSpec, GroupState, GroupStrategy};
+use hoplo_wire::node::{GroupSpec, GroupState, GroupStrategy, NODE_ID_LABEL, NODE_ID_LABEL_OF_RAY};
 
 pub use event::{Effect, Event, GroupRow, Made, NodeView, Phase};
 pub use recalled::Held;
@@ -390,7 +390,10 @@ impl Groups {
         }
     }
 
-    fn on_node_seen(&mut self, node: NodeNumber, view: NodeView, effects: &mut Vec<Effect>) {
+    fn on_node_seen(&mut self, node: NodeNumber, mut view: NodeView, effects: &mut Vec<Effect>) {
+        for label in [NODE_ID_LABEL, NODE_ID_LABEL_OF_RAY] {
+            view.labels.insert(label.to_string(), node.hex());
+        }
         let before = self.nodes.get(&node);
         let other =
             before.is_none_or(|it| it.view.total != view.total || it.view.labels != view.labels);

@@ -242,6 +242,18 @@ impl World {
 }
 
 #[test]
+fn a_bundle_that_named_its_node_by_the_label_that_each_has_waited_for_ever() {
+    for label in [NODE_ID_LABEL, NODE_ID_LABEL_OF_RAY] {
+        let mut world = World::with(&[4.0, 2.0, 4.0]);
+        let mut one = spec(GroupStrategy::Pack, &[1.0]);
+        one.bundles[0].labels.insert(label.to_string(), node(1).hex());
+        world.asks(1, one);
+        assert!(world.obeys());
+        assert_eq!(world.prepared.values().map(|it| it.0).collect::<Vec<_>>(), [node(1)]);
+    }
+}
+
+#[test]
 fn what_nobody_can_want_is_refused() {
     let mut world = World::with(&[4.0]);
     let mut empty = spec(GroupStrategy::Pack, &[1.0]);
