@@ -303,20 +303,20 @@ impl SessionMachine {
             let Some(seq) = queue.and_then(|queue| queue.front()).copied() else { return };
             let Some((worker, state)) = self.actor_open(actor) else { return };
             let full = state.in_flight.len() >= state.depth_max;
-            let call = self.tasks.get(&seq).map(|task| task.stage);
-            let caller = self.caller_of(seq);
+            let call = self.tasks.get(&seq).map(|task| (task.stage, self.caller_of(seq, task)));
+            let caller = call.and_then(|(_, caller)| caller);
             let state = self.actors.get_mut(&actor).expect("it is open");
             let aside = caller.and_then(|caller| state.aside.get_mut(&caller));
             match (call, aside) {
                 (None, _) => {} // it failed or was cancelled
                 (Some(_), Some(aside)) => aside.push_back(seq),
-                (Some(Stage::Queued), None) if !full => {
+                (Some((Stage::Queued, _)), None) if !full => {
                     state.queue.pop_front();
                     state.in_flight.insert(seq);
                     self.place(now, seq, worker, effects);
                     continue;
                 }
-                (Some(Stage::Queued), None) => return,
+                (Some((Stage::Queued, _)), None) => return,
                 (Some(_), None) => match caller {
                     Some(caller) => {
                         state.aside.insert(caller, VecDeque::from([seq]));
@@ -330,9 +330,8 @@ impl SessionMachine {
 
     /// The task that made this call, where the calls of tasks are told apart. An actor is one caller, whatever it runs; what tasks called
     /// in this process before it became one stays theirs.
-    fn caller_of(&self, seq: u64) -> Option<TaskId> {
-        let parent = self.tasks.get(&seq)?.parent;
-        parent.filter(|_| self.actor_from.is_none_or(|from| seq < from))
+    fn caller_of(&self, seq: u64, task: &Task) -> Option<TaskId> {
+        task.parent.filter(|_| self.actor_from.is_none_or(|from| seq < from))
     }
 
     fn pump_aside(&mut self, now: Instant, actor: ActorId, effects: &mut Vec<Effect>) {
@@ -384,7 +383,7 @@ impl SessionMachine {
         seq: u64,
         effects: &mut Vec<Effect>,
     ) {
-        let caller = self.caller_of(seq);
+        let caller = self.tasks.get(&seq).and_then(|task| self.caller_of(seq, task));
         let state = self.actors.get_mut(&actor).expect("it has calls");
         state.in_flight.remove(&seq);
         state.limbo.remove(&seq);
