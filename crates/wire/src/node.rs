@@ -30,7 +30,7 @@ pub use processes::{JobConfig, PythonEnv, Role, RuntimeEnv, Shape, Welcome};
 pub use replay::{Answer, Answered, Checkpoint, Checkpoints, LoggedCall, Replay};
 pub use runs::{Run, RunCall, RunFailure, Runs};
 pub use strategy::{
-    Condition, LabelSelector, NODE_ID_LABEL, NODE_ID_LABEL_OF_RAY, Strategy, Unmet,
+    Condition, LabelSelector, NODE_ID_LABEL, NODE_ID_LABEL_OF_RAY, Strategy, Unmet, label_of,
 };
 pub use to_client::{BAR_MARK, ToClient};
 pub use to_node::ToNode;

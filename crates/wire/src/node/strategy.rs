@@ -2,6 +2,7 @@
 //!
 //! A node has the labels that it was started with, and one that is its id: [`NODE_ID_LABEL`].
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -52,10 +53,9 @@ impl LabelSelector {
         labels: &'a BTreeMap<String, String>,
     ) -> impl Iterator<Item = Unmet<'a>> {
         self.0.iter().filter_map(move |(key, condition)| {
-            let id = is_node_id(key).then(|| node.hex());
-            let has = id.as_deref().or_else(|| labels.get(key).map(String::as_str));
-            let met = condition.is_met(has);
-            (!met).then(|| Unmet { key, condition, has: has.map(str::to_string) })
+            let has = label_of(node, labels, key);
+            let met = condition.is_met(has.as_deref());
+            (!met).then(|| Unmet { key, condition, has: has.map(Cow::into_owned) })
         })
     }
 }
@@ -106,8 +106,16 @@ impl fmt::Display for Unmet<'_> {
     }
 }
 
-fn is_node_id(key: &str) -> bool {
-    key == NODE_ID_LABEL || key == NODE_ID_LABEL_OF_RAY
+/// What a node has there: of the labels that it was started with, or its id.
+pub fn label_of<'a>(
+    node: NodeNumber,
+    labels: &'a BTreeMap<String, String>,
+    key: &str,
+) -> Option<Cow<'a, str>> {
+    if key == NODE_ID_LABEL || key == NODE_ID_LABEL_OF_RAY {
+        return Some(node.hex().into());
+    }
+    labels.get(key).map(|value| value.as_str().into())
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ use hoplo_base::limits::{
 };
 use hoplo_base::resources::{GPU, PARTS};
 use hoplo_base::{GroupId, JobId, NodeNumber, ProcessId, ResourceSet, shown};
-use hoplo_wire::node::{GroupSpec, GroupState, GroupStrategy, NODE_ID_LABEL, NODE_ID_LABEL_OF_RAY};
+use hoplo_wire::node::{GroupSpec, GroupState, GroupStrategy};
 
 pub use event::{Effect, Event, GroupRow, Made, NodeView, Phase};
 pub use recalled::Held;
@@ -103,6 +103,12 @@ struct Known {
     view: NodeView,
     /// It refused something since: what it said is not so.
     refused: bool,
+}
+
+impl Known {
+    fn spot(&self, node: NodeNumber, free: &ResourceSet) -> Spot {
+        Spot { node, free: free.clone(), labels: self.view.labels.clone() }
+    }
 }
 
 impl Groups {
@@ -390,10 +396,7 @@ impl Groups {
         }
     }
 
-    fn on_node_seen(&mut self, node: NodeNumber, mut view: NodeView, effects: &mut Vec<Effect>) {
-        for label in [NODE_ID_LABEL, NODE_ID_LABEL_OF_RAY] {
-            view.labels.insert(label.to_string(), node.hex());
-        }
+    fn on_node_seen(&mut self, node: NodeNumber, view: NodeView, effects: &mut Vec<Effect>) {
         let before = self.nodes.get(&node);
         let other =
             before.is_none_or(|it| it.view.total != view.total || it.view.labels != view.labels);
@@ -562,13 +565,8 @@ impl Groups {
     /// What can be planned with; `all`: if nodes that refused are taken at their word.
     fn room(&self, all: bool) -> Room {
         let usable = self.staying().filter(|(_, known)| all || !known.refused);
-        let mut room: Room = usable
-            .map(|(node, known)| {
-                let spot =
-                    Spot { free: known.view.free.clone(), labels: known.view.labels.clone() };
-                (*node, spot)
-            })
-            .collect();
+        let mut room: Room =
+            usable.map(|(node, known)| (*node, known.spot(*node, &known.view.free))).collect();
         for group in self.groups.values() {
             for (index, node) in group.plan.iter().flat_map(|plan| &plan.nodes) {
                 let Some(spot) = room.get_mut(node) else { continue };
@@ -581,11 +579,9 @@ impl Groups {
     }
 
     fn empty_room(&self) -> Room {
-        let spot = |known: &Known| Spot {
-            free: known.view.total.clone(),
-            labels: known.view.labels.clone(),
-        };
-        self.staying().map(|(node, known)| (*node, spot(known))).collect()
+        let spots =
+            self.staying().map(|(node, known)| (*node, known.spot(*node, &known.view.total)));
+        spots.collect()
     }
 
     /// Nodes that do not drain.

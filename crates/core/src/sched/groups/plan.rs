@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hoplo_base::resources::{CPU, GPU};
 use hoplo_base::{NodeNumber, ResourceSet, shown};
-use hoplo_wire::node::{BundleSpec, GroupSpec, GroupStrategy};
+use hoplo_wire::node::{BundleSpec, GroupSpec, GroupStrategy, label_of};
 
 /// What is left of each node that may be used.
 pub(super) type Room = BTreeMap<NodeNumber, Spot>;
 
 #[derive(Clone, Debug)]
 pub(super) struct Spot {
+    pub(super) node: NodeNumber,
     pub(super) free: ResourceSet,
     pub(super) labels: BTreeMap<String, String>,
 }
@@ -22,7 +23,8 @@ impl Spot {
     }
 
     fn has_labels(&self, bundle: &BundleSpec) -> bool {
-        bundle.labels.iter().all(|(label, wanted)| label_is(self.labels.get(label), wanted))
+        let has = |label: &str| label_of(self.node, &self.labels, label);
+        bundle.labels.iter().all(|(label, wanted)| label_is(has(label).as_deref(), wanted))
     }
 
     /// How much of it would be left, as a share: less is a closer fit.
@@ -34,7 +36,7 @@ impl Spot {
 }
 
 /// Whether a label is as it is wanted: a value, `!value`, `in(one, other)` or `!in(one, other)`.
-fn label_is(label: Option<&String>, wanted: &str) -> bool {
+fn label_is(label: Option<&str>, wanted: &str) -> bool {
     let (not, wanted) = match wanted.strip_prefix('!') {
         Some(rest) => (true, rest),
         None => (false, wanted),

@@ -21,7 +21,10 @@ fn spec(strategy: GroupStrategy, bundles: &[f64]) -> GroupSpec {
 
 fn room(free: &[f64]) -> Room {
     let spot = |(at, amount): (usize, &f64)| {
-        (node(at as u32), Spot { free: cpus(*amount), labels: BTreeMap::new() })
+        (
+            node(at as u32),
+            Spot { node: node(at as u32), free: cpus(*amount), labels: BTreeMap::new() },
+        )
     };
     free.iter().enumerate().map(spot).collect()
 }

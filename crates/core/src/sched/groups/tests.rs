@@ -2,7 +2,9 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use hoplo_base::{GroupId, JobId, NodeNumber, ProcessId, ResourceSet};
-use hoplo_wire::node::{BundleSpec, GroupSpec, GroupState, GroupStrategy};
+use hoplo_wire::node::{
+    BundleSpec, GroupSpec, GroupState, GroupStrategy, NODE_ID_LABEL, NODE_ID_LABEL_OF_RAY,
+};
 use proptest::prelude::*;
 
 use super::*;
