@@ -67,23 +67,14 @@ impl Carry {
             far.calls.remove(&tag);
         }
         let ends = is_last && call.named_refs;
-        self.reply(pair, tag, ends, is_last, named, bytes, effects);
+        let frame = Frame { pair, tag, is_last, cover: 0, named, bytes: Bytes::Own(bytes) };
+        self.reply(frame, ends, effects);
         Ok(())
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the fields of a frame")]
-    fn reply(
-        &mut self,
-        pair: Pair,
-        tag: u64,
-        ends: bool,
-        is_last: bool,
-        named: Vec<hoplo_base::ObjectId>,
-        bytes: Vec<u8>,
-        effects: &mut Vec<Effect>,
-    ) {
-        let (cover, bytes) = (0, Bytes::Own(bytes));
-        let frame = Frame { pair, tag, is_last, cover, named, bytes };
+    /// `ends`: the call, which had named refs. The decider is told of that, and nobody waits for it.
+    fn reply(&mut self, frame: Frame, ends: bool, effects: &mut Vec<Effect>) {
+        let pair = frame.pair;
         let told = (ends || frame.names()).then(|| self.ask(true, false, &frame, effects));
         let waits = told.filter(|_| frame.names());
         self.push(pair, Parcel::Frame { waits, frame }, effects);
@@ -122,7 +113,9 @@ impl Carry {
             call.is_some_and(|call| call.named_refs)
         });
         for seq in ended.copied().collect::<Vec<u64>>() {
-            self.reply(pair, seq, true, true, Vec::new(), Vec::new(), effects);
+            let (named, bytes) = (Vec::new(), Bytes::Own(Vec::new()));
+            let frame = Frame { pair, tag: seq, is_last: true, cover: 0, named, bytes };
+            self.reply(frame, true, effects);
         }
         self.push(pair, Parcel::Word(Item::Revoked { pair, seqs, kept }), effects);
     }
