@@ -134,6 +134,16 @@ def told(name: str) -> str | None:
     return found and f"{name} is not in hoplo; {found}"
 
 
+def refusing(name: str, remedy: str) -> Callable[..., NoReturn]:
+    """What takes the place of a method that hoplo has not."""
+
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise NotImplementedError(f"{name}() is not in hoplo; {remedy}")
+
+    refuse.__name__ = name.rpartition(".")[2]
+    return refuse
+
+
 def as_ray(module: str) -> str:
     """What a program that says `import ray` calls a module of the facade."""
     return module.removeprefix("hoplo.")

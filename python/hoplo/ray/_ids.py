@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable
-from typing import Any, NoReturn, Self
+from typing import Self
 
 from hoplo import _core
 from hoplo._ids import BaseID
+
+from ._absent import refusing
 
 __all__ = [
     "ActorClassID",
@@ -28,13 +29,6 @@ class UniqueID(BaseID):
     """An id of no kind of its own."""
 
     __slots__ = ()
-
-
-def _refusing(name: str, remedy: str) -> Callable[..., NoReturn]:
-    def refuse(*_: Any, **__: Any) -> NoReturn:
-        raise NotImplementedError(f"{name}() is not in hoplo; {remedy}")
-
-    return refuse
 
 
 _MADE = "ids are made where tasks and actors are; from_random() makes one of nothing"
@@ -70,7 +64,7 @@ class ActorID(BaseID):
         """What `TaskID.job_id` gives."""
         return job_of(self)
 
-    of = classmethod(_refusing("ActorID.of", _MADE))
+    of = classmethod(refusing("ActorID.of", _MADE))
 
 
 class TaskID(BaseID):
@@ -86,12 +80,12 @@ class TaskID(BaseID):
         """
         return job_of(self)
 
-    actor_id = _refusing("TaskID.actor_id", "util.state.get_task(id).actor_id knows it")
-    for_actor_creation_task = classmethod(_refusing("TaskID.for_actor_creation_task", _MADE))
-    for_actor_task = classmethod(_refusing("TaskID.for_actor_task", _MADE))
-    for_driver_task = classmethod(_refusing("TaskID.for_driver_task", _MADE))
-    for_fake_task = classmethod(_refusing("TaskID.for_fake_task", _MADE))
-    for_normal_task = classmethod(_refusing("TaskID.for_normal_task", _MADE))
+    actor_id = refusing("TaskID.actor_id", "util.state.get_task(id).actor_id knows it")
+    for_actor_creation_task = classmethod(refusing("TaskID.for_actor_creation_task", _MADE))
+    for_actor_task = classmethod(refusing("TaskID.for_actor_task", _MADE))
+    for_driver_task = classmethod(refusing("TaskID.for_driver_task", _MADE))
+    for_fake_task = classmethod(refusing("TaskID.for_fake_task", _MADE))
+    for_normal_task = classmethod(refusing("TaskID.for_normal_task", _MADE))
 
 
 def job_of(id: BaseID) -> JobID:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 import platform
 from operator import attrgetter
-from typing import Any, NoReturn
+from typing import Any
 
 from hoplo import _api, _core
 from hoplo.actor import ActorClass
 from hoplo.exceptions import ActorError, HoploError, TaskError
 
-from ._absent import METHODS
+from ._absent import METHODS, refusing
 from ._ids import ActorID, ObjectID, TaskID
 from ._nodes import address_of_node
 from .exceptions import from_bytes, to_bytes
@@ -58,7 +58,7 @@ def install(version: str) -> None:
     _set(_api.Context, "ray_version", version)
     for kind in (_core.RemoteFunction, _core.ActorMethod, ActorClass):
         for name in METHODS:
-            _set(kind, name, _refusing(name))
+            _set(kind, name, refusing(name, METHODS[name]))
 
 
 def name_resources() -> None:
@@ -99,11 +99,3 @@ _stream_task_id.__doc__ = _stream_task_id_of.__doc__
 
 def _actor_id(handle: _core.ActorHandle) -> ActorID:
     return ActorID(_actor_id_of.__get__(handle))
-
-
-def _refusing(name: str) -> object:
-    def refuse(*_: object, **__: object) -> NoReturn:
-        raise NotImplementedError(f"{name}() is not in hoplo; {METHODS[name]}")
-
-    refuse.__name__ = name
-    return refuse
