@@ -113,10 +113,10 @@ wheel: build
 	@ls $(WHEEL)
 
 # Only the extension is compiled again for each. What fails to build or to run fails all.
-wheels:
+wheels wheels-aarch64:
 	@for version in 3.11 3.12 3.13 3.14; do \
 	  python$$version -c '' 2>/dev/null || { echo "without python$$version: no wheel for it"; continue; }; \
-	  $(MAKE) --no-print-directory wheel PYTHON=python$$version VENV=.venv-$$version || exit; \
+	  $(MAKE) --no-print-directory $(@:wheels%=wheel%) PYTHON=python$$version VENV=.venv-$$version || exit; \
 	done
 
 # The Python that builds it says which version it is for, and nothing else: another one's module has another name.
@@ -129,12 +129,6 @@ wheel-aarch64: check-tools $(VENV)/.build-tools $(VENV)/.cross
 	  $(PIP) wheel --no-build-isolation --no-deps --wheel-dir dist .
 	@$(VENV_PYTHON) tests/check_wheel.py $(WHEEL_AARCH64)
 	@ls $(WHEEL_AARCH64)
-
-wheels-aarch64:
-	@for version in 3.11 3.12 3.13 3.14; do \
-	  python$$version -c '' 2>/dev/null || { echo "without python$$version: no wheel for it"; continue; }; \
-	  $(MAKE) --no-print-directory wheel-aarch64 PYTHON=python$$version VENV=.venv-$$version || exit; \
-	done
 
 # ---------------------------------------------------------------------------- demo
 
