@@ -472,11 +472,9 @@ impl Bulk for Hauler {
         // HAUL-3. What does not fit is found out when its piece has arrived.
         let end = offset.checked_add(bytes.len() as u64).filter(|end| *end <= len);
         let Some(end) = end.filter(|_| receiving.from == Some(from)) else { return };
-        if offset < came || offset > landed {
+        let is_here = end <= landed;
+        if offset < came || offset > landed || is_here {
             return;
-        }
-        if end <= landed {
-            return; // all of it is here
         }
         let (at, bytes) = (landed as usize, &bytes[(landed - offset) as usize..]);
         match &mut receiving.room {
