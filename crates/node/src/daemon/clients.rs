@@ -66,7 +66,6 @@ fn send_away(socket: &OwnedFd, reason: String) {
 }
 
 impl Daemon {
-    /// The socket that the daemon was started with.
     /// The socket of the driver that started this daemon: when it leaves, everything stops.
     pub fn add_master(&mut self, socket: OwnedFd) -> io::Result<()> {
         let pid = fds::peer_credentials(&socket).map_or(0, |peer| peer.pid);
@@ -329,9 +328,16 @@ impl Daemon {
                     }
                 }
                 Ok(_) => self.broke(number, "does not read what it is sent"),
-                Err(_) => self.hang_up(number),
+                Err(_) => self.read_to_its_end(number),
             }
         }
+    }
+
+    /// The other end is closed. What it wrote before is handled first: its replies may have gone another way, and others rely on what
+    /// it told here before them.
+    fn read_to_its_end(&mut self, number: u64) {
+        self.read_connection(number, Amount::WhatLies);
+        self.hang_up(number);
     }
 
     /// The other end is closed, and what came from it is handled.
@@ -389,10 +395,7 @@ impl Daemon {
     /// Everything that it wrote is handled, and its connection is closed.
     pub(crate) fn read_to_the_end(&mut self, id: ProcessId) {
         if let Some(number) = self.connections.by_process.get(&id).copied() {
-            self.read_connection(number, Amount::WhatLies);
-            if self.connections.by_process.contains_key(&id) {
-                self.hang_up(number);
-            }
+            self.read_to_its_end(number);
         }
     }
 
@@ -401,5 +404,53 @@ impl Daemon {
         if let Some(number) = self.connections.by_process.get(&id).copied() {
             self.read_connection(number, Amount::WhatLies);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hoplo_folders::Places;
+    use hoplo_wire::PROTOCOL_VERSION;
+    use hoplo_wire::node::Role;
+
+    use super::*;
+    use crate::options::Options;
+
+    /// The daemon was slow, and an actor was killed behind its reply. Nothing could be sent to it any more, and that it had run the call was
+    /// not read: the next process that was this actor did not know of it.
+    #[test]
+    fn what_was_written_before_the_end_is_read_though_nothing_can_be_sent_there() {
+        let base = std::env::temp_dir().join(format!("hoplo-clients-{}", std::process::id()));
+        let options = Options {
+            base: Places::only(base.clone()),
+            object_store_memory: Some(1 << 20),
+            zygote: vec!["none".to_string()],
+            ..Options::default()
+        };
+        let mut daemon = Daemon::new(options).unwrap();
+        let (ours, theirs) = fds::socketpair().unwrap();
+        let number = daemon.connect(ours, Peer::Stranger { pid: std::process::id() }).unwrap();
+        let say = |message: &ToNode| {
+            let mut bytes = Vec::new();
+            encode(message, &mut bytes);
+            fds::send(&theirs, &bytes, &[]).unwrap();
+        };
+        say(&ToNode::Hello {
+            protocol: PROTOCOL_VERSION,
+            version: env!("CARGO_PKG_VERSION").to_string(),
+            pid: std::process::id(),
+            role: Role::Tool,
+        });
+        let (kind, argument) = ("status".to_string(), String::new());
+        say(&ToNode::Query { request: 1, kind, argument });
+        daemon.read_connection(number, Amount::WhatLies);
+        assert!(daemon.connections.dirty.contains(&number), "it has answers to send");
+        say(&ToNode::Stop);
+        drop(theirs);
+        daemon.flush_all();
+        assert!(!daemon.connections.by_number.contains_key(&number), "it is gone");
+        assert!(daemon.stopped, "and was heard before");
+        drop(daemon);
+        let _ = std::fs::remove_dir_all(base);
     }
 }
