@@ -1,8 +1,9 @@
 """Random programs for a given time, while workers are killed: `make soak-programs`.
 
 Each round is a node of its own: a store of 16 to 256 MiB, 1 to 4 CPUs, one or two programs beside
-each other (`programs.py`), and somebody who kills workers (`watch.py`). Every value is compared
-with what plain Python computes. Afterwards the session must be as empty as at its beginning, and
+each other (`programs.py`), and somebody who kills workers (`watch.py`). In every second one all
+processes are stopped for moments (`hiccups.py`). Every value is compared with what plain Python
+computes. Afterwards the session must be as empty as at its beginning, and
 after `shutdown` no process, file, descriptor, map or thread may be left. The first thing that is
 wrong ends the run, and tells its round's seed:
 
@@ -24,6 +25,7 @@ import time
 import traceback
 from collections import Counter
 
+from hiccups import hiccups
 from programs import Program
 from watch import Killer, nothing_is_held, nothing_is_left, open_here
 
@@ -73,8 +75,9 @@ def one_round(seed: int, seconds: float, folder: str) -> Counter[str]:
     store = int(16 * MIB * 2 ** rng.uniform(0, 4))
     cpus, programs = rng.randint(1, 4), rng.randint(1, 2)
     # A worker starts in a tenth of a second, on a busy machine in half of one: a tree of tasks must
-    # now and then live to its end.
-    pause = rng.choice([0.5, 1.0, 2.0])
+    # now and then live to its end. With hiccups everything takes twice as long.
+    slow = rng.random() < 0.5
+    pause = rng.choice([0.5, 1.0, 2.0]) * (2 if slow else 1)
     before = open_here()
     began = time.monotonic()
     hoplo.init(num_cpus=cpus, object_store_memory=store)
@@ -82,7 +85,8 @@ def one_round(seed: int, seconds: float, folder: str) -> Counter[str]:
         killer = Killer(seed, pause)
         killer.start()
         try:
-            counts = run(seed, programs, store, began + seconds)
+            with hiccups(os.getpid(), seed) if slow else contextlib.nullcontext():
+                counts = run(seed, programs, store, began + seconds)
         finally:
             killer.stop()
         last = nothing_is_held(cpus)
@@ -97,6 +101,7 @@ def one_round(seed: int, seconds: float, folder: str) -> Counter[str]:
     counts["spills"] += last["counters"]["spills"]
     counts["tasks"] += last["counters"]["tasks_finished"]
     took = time.monotonic() - began
+    counts["rounds with hiccups"] += slow
     what = f"{store / MIB:.0f} MiB, {cpus} CPUs, {programs} programs, {took:.0f} s"
     print(f"seed {seed}: {what}: {told(counts)}", flush=True)
     return counts

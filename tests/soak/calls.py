@@ -6,6 +6,7 @@ they are: so the same code runs remotely and here. Workers import this module.
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Iterator
 from typing import Any
@@ -195,3 +196,31 @@ class Counter:
     def add(self) -> int:
         self.count += 1
         return self.count
+
+
+class Ledger:
+    """Its state is what it was told: what took effect, how often, and in which order."""
+
+    def __init__(self) -> None:
+        self.entries: list[Any] = []
+
+    def checkpoint(self) -> list[Any]:
+        return self.entries
+
+    def restore(self, state: list[Any]) -> None:
+        self.entries = state
+
+    def add(self, entry: Any) -> int:
+        """At which place it stands."""
+        self.entries.append(entry)
+        return len(self.entries)
+
+    def all(self) -> list[Any]:
+        return self.entries
+
+    def pid(self) -> int:
+        return os.getpid()
+
+
+def adds(ledger: Any, name: int, count: int) -> list[int]:
+    return [hoplo.get(ledger.add.remote((name, one))) for one in range(count)]

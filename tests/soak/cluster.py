@@ -5,8 +5,9 @@
     node 3-6  die, are stopped, are cut off, and join again; their workers are killed
 
 Every value is compared with what plain Python computes (`programs.py`). Something happens every
-second. Then all is healed, and on no node anything may be left. The first thing that is wrong ends
-the run, and tells the seed:
+second, and with every second seed all processes are stopped for moments (`hiccups.py`). Then all is
+healed, and on no node anything may be left. The first thing that is wrong ends the run, and tells
+the seed:
 
     SOAK_SEED=123 SOAK_SECONDS=60 make soak-cluster
 """
@@ -14,7 +15,9 @@ the run, and tells the seed:
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
 import random
 import subprocess
 import sys
@@ -26,6 +29,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "cluster"))
+from hiccups import hiccups  # noqa: E402
 from lab import Lab  # noqa: E402
 from machines import Machine, alive, kill, until  # noqa: E402
 
@@ -180,9 +184,13 @@ def main() -> int:
     asked = parser.parse_args()
     print(f"soak of six nodes: seed {asked.seed}, {asked.seconds:.0f} s", flush=True)
     cluster = Cluster(asked.seed)
+    at_the_end = contextlib.ExitStack()
     try:
         driver = cluster.drive(asked.seconds)
         cluster.began = time.monotonic()
+        if cluster.random.random() < 0.5:
+            cluster.counts["hiccups"] = 1
+            at_the_end.enter_context(hiccups(os.getpid(), asked.seed))
         while time.monotonic() < cluster.began + asked.seconds and alive(driver.pid):
             cluster.something_happens()
             time.sleep(cluster.random.uniform(0, 2))  # until the next one
@@ -201,6 +209,7 @@ def main() -> int:
         keep_logs(cluster)
         return 1
     finally:
+        at_the_end.close()
         cluster.lab.end()
     print(f"soak of six nodes: nothing wrong: {cluster.counts} {told['counts']}", flush=True)
     return 0

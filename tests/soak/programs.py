@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import random
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -112,6 +115,7 @@ class Program:
             (8, self.ask_actor),
             (2, self.end_actor),
             (2, self.count),
+            (2, self.ledger),
             (6, self.wait),
             (10, self.get),
             (4, self.hold),
@@ -379,6 +383,27 @@ class Program:
             if value not in (last + 1, 1):
                 raise Wrong(f"a counter said {value} after {last}")
             last = value
+
+    def ledger(self) -> None:
+        """Each call takes effect once, whatever dies, and stands at the place that was replied."""
+        every, count = self.random.randint(1, 10), self.random.randint(1, 40)
+        made = hoplo.remote(max_restarts=-1, num_cpus=0, checkpoint_every=every)(calls.Ledger)
+        ledger = made.remote()
+        callers = [task(calls.adds).remote(ledger, name, count) for name in range(1, 3)]
+        mine = [ledger.add.remote((0, one)) for one in range(count)]
+        for _ in range(self.random.randint(0, 3)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.fetched(ledger.pid.remote(), "its pid"), signal.SIGKILL)
+        replies = [[self.fetched(ref, "a call of a ledger") for ref in mine]]
+        replies += [self.fetched(ref, "callers of a ledger") for ref in callers]
+        entries = self.fetched(ledger.all.remote(), "a ledger")
+        stands = dict(enumerate(entries, start=1))
+        for name, places in enumerate(replies):
+            said = [(name, one) for one in range(count)]
+            self.compare([stands.get(place) for place in places], said, f"a ledger, {places}")
+        # A task that ran again called again.
+        once = [entry for entry in entries if entry[0] == 0]
+        self.compare(once, [(0, one) for one in range(count)], "a ledger's entries of one caller")
 
     # ---- steps: waiting, holding, dropping ----
 
