@@ -295,18 +295,52 @@ impl Wire {
 
 impl Read for Wire {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_read_timeout(self.left()?)?;
-        self.stream.read(bytes)
+        uninterrupted(|| {
+            self.stream.set_read_timeout(self.left()?)?;
+            self.stream.read(bytes)
+        })
     }
 }
 
 impl Write for Wire {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.stream.set_write_timeout(self.left()?)?;
-        self.stream.write(bytes)
+        uninterrupted(|| {
+            self.stream.set_write_timeout(self.left()?)?;
+            self.stream.write(bytes)
+        })
     }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// A process that was stopped and goes on (Ctrl-Z and `fg`) finds its calls with timeouts interrupted (signal(7)).
+fn uninterrupted(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A node that was stopped for a moment while it waited for the head's answer took that for the end of the connection.
+    #[test]
+    fn who_is_interrupted_goes_on_waiting() {
+        let mut results = [
+            Err(io::ErrorKind::Interrupted.into()),
+            Err(io::ErrorKind::Interrupted.into()),
+            Ok(3),
+            Err(io::ErrorKind::TimedOut.into()),
+        ]
+        .into_iter();
+        let mut call = || results.next().expect("it is not called again");
+        assert_eq!(uninterrupted(&mut call).unwrap(), 3);
+        assert_eq!(uninterrupted(&mut call).unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 }
