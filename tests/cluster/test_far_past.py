@@ -57,15 +57,16 @@ def squares(machine: Machine) -> int:
     return sum(row["name"] == "square" for row in rows)
 
 
-def written(machine: Machine) -> bool:
-    """The daemon has written all that it was told so far."""
-    return machine.status()["history_written"] is True
+def wait_until_written(machine: Machine, count: int) -> None:
+    """The daemon has read all that a driver that left told of its tasks, and has written it."""
+    until(lambda: squares(machine) == count, what="it knows of all that ran")
+    until(lambda: machine.status()["history_written"] is True, what="its rows are written")
 
 
 def test_what_ran_on_a_head_is_known_after_it_was_killed_and_started_again(make_far: Any) -> None:
     far = make_far(1)
     assert far.machines[0].run(RUNS, "50") == 1
-    until(lambda: written(far.machines[0]), what="its rows are written")
+    wait_until_written(far.machines[0], 50)
     for _ in range(2):
         far.kill_daemon(0)
         far.head_again()
@@ -78,7 +79,7 @@ def test_what_the_callers_of_a_node_ran_is_known_after_its_death_and_that_of_the
 ) -> None:
     far = make_far(3)
     assert far.machines[1].run(RUNS, "300") == 1
-    until(lambda: written(far.machines[1]), what="its rows are written")
+    wait_until_written(far.machines[1], 300)
     far.kill_node(1)
     for machine in (far.machines[0], far.machines[2]):
         until(lambda m=machine: m.states().count("ALIVE") == 2)
@@ -102,7 +103,7 @@ def test_heads_over_control_nodes_know_what_ran_on_those_before(heads: Any) -> N
     one.head(first)
     assert one.head(second) is None
     assert first.run(RUNS, "20") == 1
-    until(lambda: written(first), what="its rows are written")
+    wait_until_written(first, 20)
     pid = first.pid
     os.kill(pid, signal.SIGKILL)
     until(lambda: not alive(pid))

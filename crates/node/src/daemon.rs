@@ -204,7 +204,6 @@ impl Daemon {
         };
         let poller = Poller::new()?;
         let listener = session.listen()?;
-        poller.add(&listener, Source::Listener)?;
         let objects = object_config(options.object_store_bytes());
         let mut store = Store::new(objects.arena_bytes, session.path().join("spill/objects"))?;
         poller.add(store.disk(), Source::Disk)?;
@@ -431,7 +430,9 @@ impl Daemon {
     pub fn run(mut self, closes: impl FnOnce(&Ended)) -> Ended {
         // What was begun before there was a loop.
         self.control.flush();
-        self.tell_carrier(self.control.node_rows());
+        let rows = self.control.node_rows();
+        let tells_of_me = self.carrier.is_some() && self.has_own(&rows);
+        self.tell_carrier(rows);
         // Those that it read when it joined: the first turn may come late.
         let changes = self.control.take_changes();
         self.tell_carrier(changes);
@@ -439,6 +440,12 @@ impl Daemon {
             // The first task tries again, and hears why.
             journal::log(format_args!("the zygote does not start: {error}"));
         }
+        // A head that begins again knows of nodes that are dead when their rows have passed the carrier, before its own. Who asks what ran
+        // there must not be told that nothing did.
+        while tells_of_me && !self.node.has_joined() && !self.stopped {
+            self.turn();
+        }
+        self.resume_accepting();
         while !self.stopped {
             self.turn();
         }
@@ -564,6 +571,16 @@ impl Daemon {
 
     /// Together they are in the order in which the claims have to hear of them at a start: who lives, who died, this node. They are told at
     /// once: a head that passed the death of the one before it, and did not know yet that it is head, told nobody.
+    /// Whether this node's own row is among them, and says where it is.
+    fn has_own(&self, rows: &[Change]) -> bool {
+        let entries = rows.iter().flat_map(|change| &change.row).flat_map(NodeEntry::from_row);
+        entries.into_iter().any(|entry| {
+            entry.node == self.node.config().node
+                && !entry.state.is_dead()
+                && !entry.address.is_empty()
+        })
+    }
+
     fn tell_carrier(&self, mut changes: Vec<Change>) {
         let Some(carrier) = &self.carrier else { return };
         let me = self.node.config().node;

@@ -224,6 +224,11 @@ impl Node {
         }
     }
 
+    /// It has heard its own row, and those before it.
+    pub fn has_joined(&self) -> bool {
+        self.far.joined
+    }
+
     /// To the cluster of a head that is another node.
     pub(in crate::node) fn is_joined(&self) -> bool {
         let leads = self.far.global.is_some() || self.far.head == Some(self.me());
