@@ -37,9 +37,18 @@ impl Tool {
         let silent = Silent { pid: joined.pid, waited: limits::NODE_ANSWERS };
         let incoming = Incoming::new(limits::NODE_MESSAGE_BYTES_MAX);
         let mut tool = Self { stream, incoming, silent };
-        tool.write(&hello_of_tool())?;
-        match tool.receive()? {
-            ToClient::Welcome(_) => Ok(tool),
+        tool.greet()?;
+        Ok(tool)
+    }
+
+    fn greet(&mut self) -> Result<()> {
+        match self.write(&hello_of_tool()) {
+            Err(error) if !error.is::<Closed>() => return Err(error),
+            // It may have said why before it closed.
+            Ok(()) | Err(_) => {}
+        }
+        match self.receive()? {
+            ToClient::Welcome(_) => Ok(()),
             ToClient::Refused { reason } => bail!("{reason}"),
             other => bail!("the node daemon greeted with {other:?}"),
         }
@@ -150,4 +159,23 @@ pub(crate) fn find_session(asked: Option<&Path>) -> Result<SessionFolder> {
     found.context(
         "no node of yours runs here: start one with `hoplo start --head`, or start a program that uses hoplo",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn why_a_daemon_closed_before_the_hello_is_told() {
+        let (stream, daemon) = UnixStream::pair().unwrap();
+        let mut said = Vec::new();
+        encode(&ToClient::Refused { reason: "no room".to_string() }, &mut said);
+        (&daemon).write_all(&said).unwrap();
+        drop(daemon);
+        let silent = Silent { pid: 1, waited: limits::NODE_ANSWERS };
+        let incoming = Incoming::new(limits::NODE_MESSAGE_BYTES_MAX);
+        let mut tool = Tool { stream, incoming, silent };
+        assert_eq!(tool.greet().unwrap_err().to_string(), "no room");
+        assert!(tool.greet().unwrap_err().is::<Closed>(), "and nothing more is there");
+    }
 }
