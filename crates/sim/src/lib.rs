@@ -24,6 +24,10 @@
 //! frames of a link in bytes. That NREF-6 is taken away cannot show here (`docs/internals/references.md`); the model check of references
 //! misses it.
 //!
+//! Not simulated at all: what the shells do with bytes. That a connection is read to its end before it is closed is tried in
+//! `crates/node/src/daemon/clients.rs`; an object of which a part has landed, in `crates/node/src/carrier/haul`; and real processes that are
+//! stopped in the middle of what they do, by the soaks (`tests/soak/hiccups.py`).
+//!
 //! `seat`: which of several machines is head, over control nodes. `cost` has clusters of thousands of nodes, for how long things take and where that bends; what is right is checked here.
 //!
 //! `sabotage` breaks promises on purpose, to see that the checks can fail.
