@@ -3,6 +3,7 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use hoplo_base::{limits, shown};
@@ -32,7 +33,6 @@ impl Tool {
             })?;
         let stream = UnixStream::from(joined.socket);
         stream.set_nonblocking(false)?;
-        stream.set_read_timeout(Some(limits::NODE_ANSWERS))?;
         stream.set_write_timeout(Some(limits::NODE_ANSWERS))?;
         let silent = Silent { pid: joined.pid, waited: limits::NODE_ANSWERS };
         let incoming = Incoming::new(limits::NODE_MESSAGE_BYTES_MAX);
@@ -88,6 +88,7 @@ impl Tool {
     /// Asks the node to stop, and waits until its daemon has closed the connection.
     pub(crate) fn stop(mut self) -> Result<()> {
         self.send(&ToNode::Stop)?;
+        self.stream.set_read_timeout(Some(limits::NODE_ANSWERS))?;
         match std::io::copy(&mut self.stream, &mut std::io::sink()) {
             Ok(_) => Ok(()),
             Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(()),
@@ -107,13 +108,23 @@ impl Tool {
 
     fn receive(&mut self) -> Result<ToClient> {
         let mut scratch = [0; 16 * 1024];
+        let mut by = Instant::now() + limits::NODE_ANSWERS;
         loop {
             if let Some(body) = self.incoming.take()? {
                 return Ok(decode(body)?);
             }
+            // Who is stopped and goes on, again and again, waits no longer for that.
+            let left = by.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(self.silent.into());
+            }
+            self.stream.set_read_timeout(Some(left))?;
             match self.stream.read(&mut scratch) {
                 Ok(0) => return Err(self.explained(ErrorKind::UnexpectedEof.into())),
-                Ok(bytes) => self.incoming.add(&scratch[..bytes]),
+                Ok(bytes) => {
+                    self.incoming.add(&scratch[..bytes]);
+                    by = Instant::now() + limits::NODE_ANSWERS;
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(self.explained(error)),
             }
