@@ -156,6 +156,10 @@ pub(crate) enum Timer {
     ReturnMemory,
     /// That connection has had the time to say who it is.
     Hello(u64),
+    /// Nothing can be sent on that connection.
+    Unsent(u64),
+    /// On that one more waits to be read than may.
+    Unread(u64),
     /// Its certificate ends some time after this.
     Renew,
 }
@@ -457,7 +461,7 @@ impl Daemon {
     }
 
     /// One round: wait, handle everything that came, time, a sweep if one is wanted, send.
-    fn turn(&mut self) {
+    pub(crate) fn turn(&mut self) {
         self.ring_carrier();
         let timeout = self.next_deadline().map(|at| at.since(clock()));
         let ready = self.poller.wait(timeout).expect("epoll waits");
@@ -654,6 +658,8 @@ impl Daemon {
                 Timer::Orphans => self.look_for_orphans(),
                 Timer::ReturnMemory => self.return_memory(),
                 Timer::Hello(number) => self.end_stranger(number),
+                Timer::Unsent(number) => self.read_to_its_end(number),
+                Timer::Unread(number) => self.end_unread(number),
                 Timer::Renew => self.renew_certificate(),
             }
         }

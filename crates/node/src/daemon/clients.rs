@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::time::Duration;
 
 use hoplo_base::ProcessId;
 use hoplo_base::limits::{
@@ -327,15 +328,21 @@ impl Daemon {
                         self.poller.watch_writing(&connection.stream, source, !done);
                     }
                 }
-                Ok(_) => self.broke(number, "does not read what it is sent"),
-                Err(_) => self.read_to_its_end(number),
+                // Not here: the rows of what follows from it are to be in the store before it is told.
+                Ok(_) => self.after(Duration::ZERO, Timer::Unread(number)),
+                Err(_) => self.after(Duration::ZERO, Timer::Unsent(number)),
             }
         }
     }
 
+    /// More waits for it to be read than may.
+    pub(crate) fn end_unread(&mut self, number: u64) {
+        self.broke(number, "does not read what it is sent");
+    }
+
     /// The other end is closed. What it wrote before is handled first: its replies may have gone another way, and others rely on what
     /// it told here before them.
-    fn read_to_its_end(&mut self, number: u64) {
+    pub(crate) fn read_to_its_end(&mut self, number: u64) {
         self.read_connection(number, Amount::WhatLies);
         self.hang_up(number);
     }
@@ -448,6 +455,7 @@ mod tests {
         say(&ToNode::Stop);
         drop(theirs);
         daemon.flush_all();
+        daemon.turn();
         assert!(!daemon.connections.by_number.contains_key(&number), "it is gone");
         assert!(daemon.stopped, "and was heard before");
         drop(daemon);
