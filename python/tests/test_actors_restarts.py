@@ -44,7 +44,7 @@ def test_a_crash_is_told_with_its_cause_and_last_lines():
     class Loud:
         def die(self):
             print("last words of Loud", flush=True)
-            os.kill(os.getpid(), signal.SIGSEGV)
+            signal.raise_signal(signal.SIGSEGV)
 
     loud = Loud.remote()
     with pytest.raises(ActorDiedError) as caught:
