@@ -85,7 +85,7 @@ def one_round(seed: int, seconds: float, folder: str) -> Counter[str]:
         killer = Killer(seed, pause)
         killer.start()
         try:
-            with hiccups(os.getpid(), seed) if slow else contextlib.nullcontext():
+            with hiccups(folder, seed) if slow else contextlib.nullcontext():
                 counts = run(seed, programs, store, began + seconds)
         finally:
             killer.stop()

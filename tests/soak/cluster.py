@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import random
 import subprocess
 import sys
@@ -190,7 +189,7 @@ def main() -> int:
         cluster.began = time.monotonic()
         if cluster.random.random() < 0.5:
             cluster.counts["hiccups"] = 1
-            at_the_end.enter_context(hiccups(os.getpid(), asked.seed))
+            at_the_end.enter_context(hiccups(cluster.lab.folder, asked.seed))
         while time.monotonic() < cluster.began + asked.seconds and alive(driver.pid):
             cluster.something_happens()
             time.sleep(cluster.random.uniform(0, 2))  # until the next one

@@ -1,11 +1,11 @@
 """Stops processes for moments: what a busy machine does to them, at the worst places.
 
-    python hiccups.py PID SEED
+    python hiccups.py PID FOLDER SEED
 
-They are PID and all that came from it, in turns at random, half of them a daemon's. So a process
-finds, in the middle of what it does, that others did much meanwhile: they wrote, closed, died. That
-breaks no promise. If an answer is wrong, it was right only as long as nobody was slow. It ends with
-PID.
+They are PID and all whose sessions lie in FOLDER, in turns at random, half of them a daemon's. So a
+process finds, in the middle of what it does, that others did much meanwhile: they wrote, closed,
+died. That breaks no promise. If an answer is wrong, it was right only as long as nobody was slow.
+It ends with PID.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ LOOKS_S = 0.1
 
 
 @contextlib.contextmanager
-def hiccups(root: int, seed: int) -> Iterator[None]:
-    """For as long as the block, from a process of its own, which nobody stops."""
-    line = [sys.executable, str(Path(__file__)), str(root), str(seed)]
+def hiccups(folder: str | Path, seed: int) -> Iterator[None]:
+    """Of this process, too, for as long as the block; from one of its own, which nobody stops."""
+    line = [sys.executable, str(Path(__file__)), str(os.getpid()), str(folder), str(seed)]
     process = subprocess.Popen(line, start_new_session=True)
     try:
         yield
@@ -38,25 +38,29 @@ def hiccups(root: int, seed: int) -> Iterator[None]:
         process.wait()
 
 
-def family(root: int, without: int) -> list[int]:
-    """That process and all that came from it; daemons as often as all the others."""
-    children: dict[int, list[int]] = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit() and (words := stat(int(entry))):
-            children.setdefault(int(words[1]), []).append(int(entry))
+def family(root: int, folder: str) -> list[int]:
+    """That process, and all of those sessions; daemons as often as all the others."""
+    mark = f"HOPLO_TMPDIR={folder}".encode()
     found = [root]
-    for pid in found:
-        found += [child for child in children.get(pid, []) if child != without]
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and int(entry) not in (root, os.getpid()):
+            try:
+                environment = Path(f"/proc/{entry}/environ").read_bytes().split(b"\0")
+            except OSError:
+                continue  # it has ended
+            if any(variable.startswith(mark) for variable in environment):
+                found.append(int(entry))
     daemons = [pid for pid in found if is_daemon(pid)]
     return found + daemons * (len(found) // max(1, len(daemons)))
 
 
-def stat(pid: int) -> list[str]:
-    """What the kernel says of it behind its name; nothing if it has ended."""
+def runs(pid: int) -> bool:
+    """It has not ended, and nobody else stopped it, for longer."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
-        return []
+        return False
+    return state not in "TZ"
 
 
 def is_daemon(pid: int) -> bool:
@@ -68,7 +72,7 @@ def is_daemon(pid: int) -> bool:
 
 
 def main() -> None:
-    root, rng = int(sys.argv[1]), random.Random(int(sys.argv[2]))
+    root, folder, rng = int(sys.argv[1]), sys.argv[2], random.Random(int(sys.argv[3]))
     goes_on = True
 
     def end(*_: object) -> None:
@@ -79,12 +83,12 @@ def main() -> None:
     pids, looked = [root], 0.0
     while goes_on and Path(f"/proc/{root}").exists():
         if time.monotonic() - looked > LOOKS_S:
-            pids, looked = family(root, os.getpid()), time.monotonic()
+            pids, looked = family(root, folder), time.monotonic()
         time.sleep(rng.uniform(0, LONGEST_S))  # so long all run
         pid = rng.choice(pids)
         with contextlib.suppress(ProcessLookupError):
-            if stat(pid)[:1] in ([], ["T"]):
-                continue  # it has ended, or somebody else stopped it, for longer
+            if not runs(pid):
+                continue
             os.kill(pid, signal.SIGSTOP)
             try:
                 time.sleep(rng.uniform(0, LONGEST_S))  # so long it is stopped
