@@ -38,18 +38,32 @@ def hiccups(folder: str | Path, seed: int) -> Iterator[None]:
         process.wait()
 
 
+def of_sessions_in(folder: str) -> list[int]:
+    """Processes whose sessions lie there, but for this one."""
+    mark = f"HOPLO_TMPDIR={folder}".encode()
+    found = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit() or int(entry) == os.getpid():
+            continue
+        try:
+            variables = Path(f"/proc/{entry}/environ").read_bytes().split(b"\0")
+        except OSError:
+            continue  # it has ended, or is not ours
+        if any(variable == mark or variable.startswith(mark + b"/") for variable in variables):
+            found.append(int(entry))
+    return found
+
+
+def command_line(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return []  # it has ended
+
+
 def family(root: int, folder: str) -> list[int]:
     """That process, and all of those sessions; daemons as often as all the others."""
-    mark = f"HOPLO_TMPDIR={folder}".encode()
-    found = [root]
-    for entry in os.listdir("/proc"):
-        if entry.isdigit() and int(entry) not in (root, os.getpid()):
-            try:
-                environment = Path(f"/proc/{entry}/environ").read_bytes().split(b"\0")
-            except OSError:
-                continue  # it has ended
-            if any(variable.startswith(mark) for variable in environment):
-                found.append(int(entry))
+    found = [root, *(pid for pid in of_sessions_in(folder) if pid != root)]
     daemons = [pid for pid in found if is_daemon(pid)]
     return found + daemons * (len(found) // max(1, len(daemons)))
 
@@ -64,10 +78,7 @@ def runs(pid: int) -> bool:
 
 
 def is_daemon(pid: int) -> bool:
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return False  # it has ended
+    words = command_line(pid)
     return len(words) > 1 and words[0].endswith(b"hoplo") and words[1] in (b"daemon", b"start")
 
 

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from hiccups import command_line, of_sessions_in
+
 import hoplo
 from hoplo import _core
 
@@ -130,18 +132,8 @@ def open_here() -> dict[str, Counter[str]]:
 
 def processes(folder: str) -> dict[int, str]:
     """Processes, and their command lines, whose sessions lie in `folder`."""
-    mark = f"HOPLO_TMPDIR={folder}".encode()
-    found = {}
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit() or int(entry) == os.getpid():
-            continue
-        try:
-            if mark in Path(f"/proc/{entry}/environ").read_bytes().split(b"\0"):
-                line = Path(f"/proc/{entry}/cmdline").read_bytes()
-                found[int(entry)] = line.replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue  # it has ended, or is not ours
-    return found
+    lines = {pid: command_line(pid) for pid in of_sessions_in(folder)}
+    return {pid: b" ".join(line).decode(errors="replace") for pid, line in lines.items() if line}
 
 
 def files(folder: str) -> list[str]:
