@@ -16,6 +16,14 @@ pub struct Stuck {
     pub infeasible: bool,
 }
 
+/// Stands between what no node has, and which one comes nearest to having it.
+pub(super) const NEAREST: &str = " (node ";
+
+/// What is lacking, of why no node can run something. Which node comes nearest to having it is left out: that changes as nodes join.
+pub fn lack_of(why_never: &str) -> &str {
+    why_never.split_once(NEAREST).map_or(why_never, |(lack, _)| lack)
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Claimant {
     Actor { actor: ActorId, incarnation: u32 },

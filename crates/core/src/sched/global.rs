@@ -33,6 +33,7 @@ use hoplo_base::{Instant, NodeNumber, ResourceSet};
 use hoplo_wire::node::{Shape, Strategy};
 use hoplo_wire::peer::{Found, Load};
 
+use super::claim::NEAREST;
 use super::place::{Place, rooms, selectors};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -398,7 +399,7 @@ impl GlobalScheduler {
         });
         match lacks.min_by_key(|((count, missing, _), node)| (*count, *missing, *node)) {
             Some(((.., Some(why)), node)) if self.nodes.len() > 1 => {
-                format!("{why} (node {}, the nearest of {})", node.hex(), self.nodes.len())
+                format!("{why}{NEAREST}{}, the nearest of {})", node.hex(), self.nodes.len())
             }
             Some(((.., Some(why)), _)) => why,
             Some(((.., None), _)) | None => "no node takes work".to_string(),

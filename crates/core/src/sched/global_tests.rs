@@ -2,6 +2,7 @@ use hoplo_wire::node::{Condition, LabelSelector, Strategy};
 use proptest::prelude::*;
 
 use super::*;
+use crate::sched::claim::lack_of;
 
 const MS: fn(u64) -> Instant = |ms| Instant(ms * 1_000_000);
 
@@ -126,6 +127,7 @@ fn draining_and_dead_nodes_get_nothing() {
     let never = head.seek(MS(2), 2, cpu(2.0), 1);
     let nearest = node(0).hex();
     let why = format!("needs CPU 2, node has 1 (node {nearest}, the nearest of 2)");
+    assert_eq!(lack_of(&why), "needs CPU 2, node has 1");
     assert_eq!(never, Found::Never { why });
 }
 

@@ -31,6 +31,7 @@ use super::call::Stage;
 use super::refs::{Entry, Knowledge};
 use super::tasks::Task;
 use super::{Call, Effect, SessionMachine, SubmitError};
+use crate::sched::claim::lack_of;
 
 const BEING_KILLED: &str = "it is being killed";
 
@@ -56,7 +57,7 @@ pub(super) struct Actor {
     pub abandoned: bool,
     /// Calls that may lie before it.
     pub depth_max: usize,
-    /// Why it can never start, if its line in `warned` said so.
+    /// What it lacks to start, if its line in `warned` said so.
     pub warned_for: Option<String>,
     /// This process has told the daemon to kill it, for good.
     pub killed: bool,
@@ -82,6 +83,20 @@ pub(super) enum Status {
     Dead {
         failure: Failure,
     },
+}
+
+impl Status {
+    /// What it would need that no node has.
+    fn lack(&self) -> Option<&str> {
+        match self {
+            Status::Pending { reason, infeasible: true } => Some(lack_of(reason)),
+            Status::Pending { infeasible: false, .. }
+            | Status::Unknown
+            | Status::Alive { .. }
+            | Status::Restarting { .. }
+            | Status::Dead { .. } => None,
+        }
+    }
 }
 
 /// What the creator of an actor says.
@@ -418,10 +433,8 @@ impl SessionMachine {
 
     pub(super) fn handle_dropped(&mut self, actor: ActorId) {
         let state = self.actors.remove(&actor);
-        if let Some(reason) = state.as_ref().and_then(|state| state.warned_for.as_ref())
-            && self.warned.get(reason) == Some(&actor)
-        {
-            self.warned.remove(reason);
+        if let Some(lack) = state.as_ref().and_then(|state| state.warned_for.as_ref()) {
+            self.warned.retain(|of, by| of != lack || *by != actor);
         }
         self.reasons -= u64::from(state.as_ref().is_some_and(|state| state.abandoned));
         assert!(state.is_none_or(|state| state.unfinished == 0), "calls hold the handle");
@@ -540,10 +553,13 @@ impl SessionMachine {
         };
         let (status, verdict) = match told {
             ActorState::Pending { reason, infeasible } => {
-                let warned = matches!(state.status, Status::Pending { infeasible: true, .. });
+                let lack = lack_of(&reason);
+                let warned = state.status.lack() == Some(lack);
                 if infeasible && !warned && !of_a_kind {
-                    self.warned.insert(reason.clone(), actor);
-                    state.warned_for = Some(reason.clone());
+                    if let Some(before) = state.warned_for.replace(lack.to_string()) {
+                        self.warned.retain(|of, by| *of != before || *by != actor);
+                    }
+                    self.warned.insert(lack.to_string(), actor);
                     let line = format!(
                         "{actor} can never start here as it is: {reason}; it stays pending"
                     );
@@ -602,9 +618,9 @@ impl SessionMachine {
 
     /// Another actor that still waits has a line that says so.
     fn was_said(&self, why_never: &str) -> bool {
-        let other = self.warned.get(why_never).and_then(|other| self.actors.get(other));
-        let status = other.map(|other| &other.status);
-        matches!(status, Some(Status::Pending { reason, infeasible: true }) if reason == why_never)
+        let lack = lack_of(why_never);
+        let other = self.warned.get(lack).and_then(|other| self.actors.get(other));
+        other.is_some_and(|other| other.status.lack() == Some(lack))
     }
 
     /// Calls that waited for its restart wait for another one, or fail.

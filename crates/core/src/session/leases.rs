@@ -23,6 +23,7 @@ use hoplo_wire::node::{Shape, Strategy, ToNode};
 use super::call::Stage;
 use super::shapes::{Lease, LeaseAt, Locality, Near, ShapeState, Spread, Wanted};
 use super::{Effect, SessionMachine};
+use crate::sched::claim::lack_of;
 
 /// How long calls of a function take, exponentially averaged, nanoseconds.
 #[derive(Clone, Copy, Debug)]
@@ -260,10 +261,11 @@ impl SessionMachine {
         effects: &mut Vec<Effect>,
     ) {
         let Some(state) = self.shapes.get_mut(key as usize) else { return };
-        let told = state.stuck.as_ref().is_some_and(|(_, infeasible)| *infeasible);
+        let told = state.stuck.as_ref().filter(|(_, infeasible)| *infeasible);
+        let told = told.map(|(before, _)| lack_of(before));
         if let Some(reason) = &reason
             && infeasible
-            && !told
+            && told != Some(lack_of(reason))
         {
             let waiting = state.queue.front().and_then(|seq| self.tasks.get(seq));
             let name = waiting.map_or("a task", |task| &*task.call.options.name);

@@ -260,7 +260,7 @@ pub struct SessionMachine {
     shape_known: Option<(Arc<Shape>, u32)>,
     actors: BTreeMap<ActorId, Actor>,
     promises: Promises,
-    /// Why actors can never start here, each with the one whose line said so: actors of a kind make one line.
+    /// What actors lack to start, each with the one whose line said so: actors of a kind make one line.
     warned: BTreeMap<String, ActorId>,
     /// Not yet told to the daemon.
     notices: Vec<Notice>,

@@ -451,6 +451,9 @@ fn each_actor_of_a_kind_that_can_never_start_made_a_line() {
     // Once the one whose line it was waits no more, the next one says so again.
     owner.state(actors[0].0, dead());
     assert_eq!(lines(&mut owner, 3, "needs GPU 1"), 1);
+    // Another node came nearer, but lacks the same; then one that lacks something else.
+    assert_eq!(lines(&mut owner, 2, "needs CPU 64 (node 1, the nearest of 3)"), 0);
+    assert_eq!(lines(&mut owner, 2, "needs disk 3 (node 2, the nearest of 4)"), 1);
     // Nothing is kept of those that are gone.
     for (actor, result) in actors {
         owner.state(actor, dead());

@@ -345,6 +345,21 @@ fn a_shape_for_which_no_worker_can_be_made_fails_what_waits_for_it() {
 }
 
 #[test]
+fn what_no_node_has_is_said_once_and_again_when_something_else_is_lacking() {
+    let mut owner = Owner::new();
+    owner.task();
+    let mut lines = |reason: &str| {
+        let reason = Some(reason.to_string());
+        let effects = owner.handle(Event::LeaseStuck { key: 0, reason, infeasible: true });
+        effects.iter().filter(|effect| matches!(effect, Effect::Warn { .. })).count()
+    };
+    // The head has not heard yet of the nodes that joined before the call.
+    assert_eq!(lines("needs CPU 1, node has 0"), 1);
+    assert_eq!(lines("needs disk 3, node has 2 (node 1, the nearest of 2)"), 1);
+    assert_eq!(lines("needs disk 3, node has 2 (node 1, the nearest of 3)"), 0);
+}
+
+#[test]
 fn who_left_gave_back_a_worker_that_takes_no_more_calls() {
     let mut owner = Owner::new();
     let (task, _) = owner.submit(call(CallOptions { max_calls: 1, ..options() }));
