@@ -11,6 +11,9 @@
 //! this directory asks the owner, whatever was lost, and the owner either runs the task again or tells why not (`Fulfilled` with a
 //! failure). Until then the object is pending as it was at first, and who waits goes on waiting.
 //!
+//! The owner keeps no call for a result that came to it from this node, nor for one that is no stored object. But an earlier run of the task may have made it at another
+//! node, and its worker died before the owner read the reply. So what comes from here takes the place of what lies elsewhere (`on_notice`).
+//!
 //! An argument that everybody dropped has no record any more when the task that used it runs again. The process that runs it holds it and wants it, so it
 //! is `Unknown` here, as what is lost while nobody uses it; the sweep that would call it lost asks its owner first, if that has results at other nodes: it may have kept the lineage for
 //! the task that it is an argument of.
@@ -148,7 +151,7 @@ impl ObjectDirectory {
         self.touch(object);
     }
 
-    fn has_no_copy(&mut self, object: ObjectId) {
+    pub(super) fn has_no_copy(&mut self, object: ObjectId) {
         let record = self.records.get_mut(&object).expect("the caller has seen the record");
         if let Some(abroad) = &mut record.abroad {
             abroad.copies.clear();

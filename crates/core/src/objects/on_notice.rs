@@ -80,9 +80,8 @@ impl ObjectDirectory {
         }
         let at_home = self.is_at_home(object);
         let record = self.record(object);
-        let is_elsewhere = matches!(record.state, State::Elsewhere { .. }) && !at_home;
-        let all_lost = at_home && record.has_lost_all();
-        if !record.state.is_open() && !is_elsewhere && !all_lost {
+        let is_elsewhere = matches!(record.state, State::Elsewhere { .. });
+        if !record.state.is_open() && !is_elsewhere {
             // Its task ran twice (a retry, an adoption): the first value stays. Until its bytes are free, whoever
             // was told of this one may read it, and gets the refs that lie in it.
             self.contain(&contains);
@@ -102,10 +101,14 @@ impl ObjectDirectory {
             Some(place) => self.map(object, place, location),
             None => self.stored(object, location),
         };
-        if all_lost {
-            // Who made the first one died before its bytes were here: this is what is waited for.
-            self.records.get_mut(&object).expect("it was just there").end_fetching(self.node);
-            self.settle(object, state, contains, effects);
+        if at_home && is_elsewhere {
+            // Its task ran twice, and the nodes that have the first value may die, or are dead. Its owner may have accepted this one: then it
+            // does not know any more how it was made. So this one stays. What lies in either is held, since the first may be read still.
+            let record = self.records.get_mut(&object).expect("it was just there");
+            record.end_fetching(self.node);
+            let all = record.contains.iter().copied().chain(contains).collect();
+            self.settle(object, state, all, effects);
+            self.leave_draining(object, effects);
         } else if at_home {
             self.fulfil(object, state, contains, effects);
         } else {
@@ -205,9 +208,8 @@ impl ObjectDirectory {
         match state {
             SharedState::Value { value, contains } => {
                 let state = plain(object, value)?;
-                if self.record(object).state.is_open() {
-                    self.fulfil(object, state, contains, effects);
-                }
+                self.record(object);
+                self.take_plain(object, state, contains, effects);
             }
             SharedState::Pending { lineage } => {
                 let refs = lineage.as_ref().map_or(Ok(Vec::new()), |it| refs_of(object, it))?;
@@ -239,10 +241,34 @@ impl ObjectDirectory {
         }
         let state = plain(object, value)?;
         // No record: everyone who could reach it let go while it was pending.
-        if self.records.get(&object).is_some_and(|record| record.state.is_open()) {
-            self.fulfil(object, state, contains, effects);
+        if self.records.contains_key(&object) {
+            self.take_plain(object, state, contains, effects);
         }
         Ok(())
+    }
+
+    /// Its owner, or who adopted it, has a value for it.
+    fn take_plain(
+        &mut self,
+        object: ObjectId,
+        state: State,
+        contains: Vec<ObjectId>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let record = &self.records[&object];
+        if record.state.is_open() {
+            return self.fulfil(object, state, contains, effects);
+        }
+        let is_elsewhere = matches!(record.state, State::Elsewhere { .. });
+        let is_value = matches!(state, State::Inline(_));
+        if is_elsewhere && is_value && self.processes.contains_key(&object.task.owner) {
+            // As in `on_sealed`: its owner has accepted this one, and does not know how the first was made.
+            let forget = |copy| Effect::ForgetCopy { object, copy };
+            effects.extend(record.told_copies().map(forget));
+            self.has_no_copy(object);
+            self.settle(object, state, contains, effects);
+            self.touch(object);
+        }
     }
 }
 

@@ -17,6 +17,9 @@
 //! 2. Two results of one task are lost: the second `Remake` finds the task running for the first, and is content with that run.
 //! 3. The run that makes it again ends at a node that dies, too: as in 1, or as a new loss, with one retry less.
 //! 4. Of several results one is lost: the run makes all of them, and what was not lost keeps its first value.
+//! 5. A run makes the result at another node, its worker dies before this process has read the reply, and the run after it fails. The home names the
+//!    first one's result until that is lost: then it is told the failure, which is the result here. (If the run after it makes a value, the home
+//!    takes that one, since this process keeps no call for a value that lies here.)
 
 use std::collections::BTreeSet;
 
@@ -90,6 +93,9 @@ impl SessionMachine {
         if self.is_coming(object) && !self.is_ready(object) {
             self.lineages.unread.insert(object, loss.clone()); // story 1
             return;
+        }
+        if let Some(failure) = self.own_failure(object) {
+            return self.value_again(now, object, failure, vec![], Origin::Own, effects); // story 5
         }
         let Some(kept) = self.lineages.kept.get_mut(&seq) else {
             let why = match seq <= self.lineages.dropped {
@@ -235,6 +241,14 @@ impl SessionMachine {
             self.fulfil(now, object, value, contains, origin, effects);
         }
         self.flush(effects);
+    }
+
+    fn own_failure(&self, object: ObjectId) -> Option<Value> {
+        let entry = self.objects.get(&object).filter(|entry| !entry.passing)?;
+        match &entry.state {
+            State::Ready(value @ Value::Failed(_)) => Some(value.clone()),
+            State::Ready(Value::Inline(_) | Value::Stored(_)) | State::Pending { .. } => None,
+        }
     }
 
     fn stays_lost(

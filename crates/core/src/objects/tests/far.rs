@@ -731,16 +731,13 @@ fn a_far_result_that_nobody_uses_is_forgotten_after_a_sweep() {
 }
 
 #[test]
-fn of_two_results_the_first_stays_and_the_second_is_forgotten() {
+fn of_two_results_at_other_nodes_the_first_stays_and_the_second_is_forgotten() {
     let (mut bench, object) = (Bench::new(), home(1));
     bench.notice(B, hold(object, B));
     bench.feed(far_sealed(THERE, object, &[]));
     assert_eq!(bench.feed(far_sealed(THERE, object, &[])), [], "the same one");
     let forget = forget(YONDER, object);
     assert_eq!(bench.feed(far_sealed(YONDER, object, &[])), [forget]);
-    let location = bench.place(100);
-    let effects = bench.notice(A, sealed(object, location, &[], A));
-    assert_eq!(effects, [Effect::Free { ticket: 1, object, location }]);
     assert_eq!(bench.state(object), Some("elsewhere"));
 }
 

@@ -116,6 +116,53 @@ fn a_copy_that_was_fetched_in_time_turns_up_and_nothing_needs_to_be_made_again()
 }
 
 #[test]
+fn what_a_second_run_makes_at_home_takes_the_place_of_what_lies_elsewhere() {
+    let (mut bench, object) = made_there();
+    let location = bench.place(100);
+    // The owner reads the reply of this run alone, and keeps no call for it.
+    assert_eq!(bench.notice(A, sealed(object, location, &[], A)), []);
+    assert_eq!(bench.feed(gone(THERE)), []);
+    assert_eq!(bench.want(B, object), [ready(B, object, Value::Stored(location), &[])]);
+}
+
+#[test]
+fn what_a_second_run_makes_at_home_is_what_those_get_who_wait_for_the_first() {
+    let (mut bench, haul, late) = Bench::with_haul();
+    let (object, inners) = (home(1), [home(2), home(3)]);
+    bench.notice(B, hold(object, B));
+    bench.feed(far_sealed(THERE, object, &inners[..1]));
+    assert_eq!(bench.want(B, object), [pull(object, 100, &[THERE])]);
+    let location = bench.place(100);
+    let effects = bench.notice(A, sealed(object, location, &inners[1..], A));
+    assert_eq!(effects, [ready(B, object, Value::Stored(location), &inners)]);
+    bench.sweep_all();
+    assert!(inners.iter().all(|inner| bench.state(*inner).is_some()), "either may be read");
+    // What was on its way is not needed.
+    let effects = bench.notice(haul, sealed(object, late, &[], haul));
+    assert_eq!(effects, [Effect::Free { ticket: 1, object, location: late }]);
+}
+
+#[test]
+fn what_its_owner_has_as_a_plain_value_takes_the_place_of_what_lies_elsewhere() {
+    let word = |told: fn(ObjectId, &[ObjectId]) -> Notice| {
+        let (mut bench, object) = made_there();
+        assert_eq!(bench.notice(A, told(object, &[])), [forget(THERE, object)]);
+        assert_eq!(bench.feed(gone(THERE)), []);
+        assert_eq!(bench.want(B, object), [ready(B, object, inline(), &[])]);
+    };
+    word(fulfilled);
+    word(shared);
+}
+
+#[test]
+fn a_failure_takes_no_place_of_a_value() {
+    let (mut bench, object) = made_there();
+    let value = Value::Failed(hoplo_wire::Failure::new(FailureKind::ObjectLost, "too late"));
+    assert_eq!(bench.notice(A, Notice::Fulfilled { object, value, contains: vec![] }), []);
+    assert_eq!(bench.want(B, object), [pull(object, 100, &[THERE])]);
+}
+
+#[test]
 fn of_what_nobody_knows_any_more_its_owner_is_asked_if_it_keeps_lineages() {
     let (mut bench, argument) = (Bench::new(), home(2));
     bench.want_word(B, argument);

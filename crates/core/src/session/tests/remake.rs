@@ -117,6 +117,16 @@ fn a_result_that_is_lost_is_made_again_under_its_name_and_costs_a_retry() {
 }
 
 #[test]
+fn what_failed_here_is_that_failure_when_what_an_earlier_run_made_is_lost() {
+    let mut owner = Owner::with_worker();
+    let (task, _) = owner.submit(retried(0));
+    let failed = failed(FailureKind::OutOfMemory);
+    owner.reply(W, task, &[returned(failed.clone())]);
+    let effects = owner.lost(&[task.object(0)], B);
+    assert_eq!(told(&effects), [(task.object(0), failed)]);
+}
+
+#[test]
 fn without_retries_the_error_says_what_to_set() {
     let mut owner = Owner::with_worker();
     let object = owner.made(retried(0), B);
