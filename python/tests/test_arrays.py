@@ -4,10 +4,12 @@ import gc
 import json
 import os
 import pickle
+import textwrap
 
+import ml_dtypes
 import numpy as np
 import pytest
-from conftest import eventually
+from conftest import eventually, run_driver
 
 import hoplo
 from hoplo import _core
@@ -75,6 +77,31 @@ def test_arrays_inside_values_are_read_without_a_copy():
     assert [array.ctypes.data % 64 for array in (one["a"], one["b"][0])] == [0, 0]
 
 
+def test_bfloat16_is_read_without_a_copy():
+    ref = hoplo.put({"w": np.arange(200_000).astype(ml_dtypes.bfloat16)})
+    one, other = hoplo.get(ref)["w"], hoplo.get(ref)["w"]
+    assert one.ctypes.data == other.ctypes.data
+    assert (one.ctypes.data % 64, one.flags.writeable) == (0, False)
+    assert (one[:200] == np.arange(200)).all()  # exact up to 256
+
+
+def test_bfloat16_needs_its_package_where_it_is_read():
+    code = """
+        import ml_dtypes, numpy, sys, hoplo
+        hoplo.init(num_cpus=1)
+        refs = [hoplo.put(numpy.ones(n, ml_dtypes.bfloat16)) for n in (3, 200_000)]
+        sys.modules["ml_dtypes"] = None  # as where it is not installed
+        for ref in refs:
+            try:
+                hoplo.get(ref)
+            except ImportError as error:
+                print(error)
+    """
+    told = run_driver(textwrap.dedent(code)).stdout.splitlines()
+    assert len(told) == 2
+    assert all("ml_dtypes" in line for line in told)
+
+
 def test_arrays_and_refs_inside_one_value():
     inner = hoplo.put(np.arange(30_000))
     value = [np.arange(20_000.0), inner, (np.float32([1, 2]), "text", inner)]
@@ -110,6 +137,11 @@ def test_small_arrays_can_be_written_and_large_ones_not():
         np.zeros(1000, dtype=[("x", "f4"), ("y", "i8")]),
         np.arange(100_000, dtype=">i4"),
         np.arange(40_000).astype("datetime64[s]"),
+        np.arange(6).astype(ml_dtypes.bfloat16).reshape(2, 3),
+        np.asfortranarray(np.ones((200, 300), ml_dtypes.bfloat16)),
+        np.ones(7, ml_dtypes.float8_e4m3fn),
+        np.zeros(3, np.dtype(ml_dtypes.bfloat16, metadata={"a": 1})),
+        np.zeros(60_000, "V2"),
         np.float32(1.5),
         np.ma.masked_array([1, 2], [True, False]),
     ],

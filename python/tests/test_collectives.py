@@ -4,6 +4,7 @@ import functools
 import operator
 from collections import namedtuple
 
+import ml_dtypes
 import numpy as np
 import pytest
 from conftest import eventually
@@ -58,11 +59,13 @@ def test_a_sum_keeps_its_dtype(dtype, elements):
     np.testing.assert_array_equal(got, want)
 
 
-def test_bfloat16_of_another_package():
-    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
-    got = value_of([hoplo.put(np.full(3, 1.5, bfloat16)) for _ in range(3)])
-    assert got.dtype == bfloat16
-    assert got.astype(float).tolist() == [4.5] * 3
+@pytest.mark.parametrize("elements", [3, LARGE])
+@pytest.mark.parametrize(("op", "want"), [("sum", 9), ("mean", 3), ("min", 1.5), ("prod", 20.25)])
+def test_bfloat16_of_another_package(op, want, elements):
+    members = [np.full(elements, x, ml_dtypes.bfloat16) for x in (1.5, 4.5, 3)]
+    got = value_of([hoplo.put(member) for member in members], op)
+    assert got.dtype == ml_dtypes.bfloat16
+    assert (got == want).all()
 
 
 def test_the_mean_of_whole_numbers_is_a_float_and_of_others_keeps_its_dtype():

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from far import Far, cluster
@@ -34,7 +35,7 @@ def made(value: Any) -> Any:
 
 
 @hoplo.remote
-def filled(number: float, dtype: str = "f8", elements: int = ELEMENTS) -> Any:
+def filled(number: float, dtype: Any = "f8", elements: int = ELEMENTS) -> Any:
     return (np.arange(elements) % 5 + number).astype(dtype)
 
 
@@ -79,7 +80,7 @@ def members(far: Far, nodes: list[int], **more: Any) -> list[Any]:
     return refs
 
 
-def sums(nodes: list[int], dtype: str = "f8", ufunc: Any = np.add, elements: int = ELEMENTS) -> Any:
+def sums(nodes: list[int], dtype: Any = "f8", ufunc: Any = np.add, elements: int = ELEMENTS) -> Any:
     arrays = [(np.arange(elements) % 5 + at).astype(dtype) for at in range(len(nodes))]
     return functools.reduce(ufunc, arrays)
 
@@ -93,16 +94,21 @@ def test_members_of_these_nodes_are_folded_on_their_way(far: Far, nodes: list[in
     np.testing.assert_array_equal(hoplo.get(total), sums(nodes))
 
 
-@pytest.mark.parametrize("dtype", ["?", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "c16"])
-def test_each_dtype_is_summed_as_numpy_does_it(far: Far, dtype: str) -> None:
+BFLOAT16 = ml_dtypes.bfloat16
+
+
+@pytest.mark.parametrize(
+    "dtype", ["?", "i1", "u2", "i4", "u8", "f2", BFLOAT16, "f4", "f8", "c8", "c16"]
+)
+def test_each_dtype_is_summed_as_numpy_does_it(far: Far, dtype: Any) -> None:
     nodes = [1, 2, 2, 0]
     total = folded("sum", members(far, nodes, dtype=dtype))
     np.testing.assert_array_equal(hoplo.get(total), sums(nodes, dtype))
     assert hoplo.get(total).dtype == np.dtype(dtype)
 
 
-@pytest.mark.parametrize("dtype", ["i4", "f2", "f4", "f8", "c8", "c16"])
-def test_means_are_those_of_numpy(far: Far, dtype: str) -> None:
+@pytest.mark.parametrize("dtype", ["i4", "f2", BFLOAT16, "f4", "f8", "c8", "c16"])
+def test_means_are_those_of_numpy(far: Far, dtype: Any) -> None:
     nodes = [1, 2, 3]
     mean = hoplo.get(hoplo.reduce(members(far, nodes, dtype=dtype), "mean"))
     want = np.true_divide(sums(nodes, dtype), 3)
@@ -126,8 +132,8 @@ def test_what_was_folded_is_put_once_and_divided_where_it_can_be(far: Far) -> No
 @pytest.mark.parametrize(
     ("op", "ufunc"), [("prod", np.multiply), ("min", np.minimum), ("max", np.maximum)]
 )
-@pytest.mark.parametrize("dtype", ["i4", "f4"])
-def test_each_op_is_that_of_numpy(far: Far, op: str, ufunc: Any, dtype: str) -> None:
+@pytest.mark.parametrize("dtype", ["i4", BFLOAT16, "f4"])
+def test_each_op_is_that_of_numpy(far: Far, op: str, ufunc: Any, dtype: Any) -> None:
     nodes = [1, 2, 3]
     total = folded(op, members(far, nodes, dtype=dtype))
     np.testing.assert_array_equal(hoplo.get(total), sums(nodes, dtype, ufunc))

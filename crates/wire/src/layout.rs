@@ -52,6 +52,8 @@ pub enum Numbers {
     I64,
     U64,
     F16,
+    /// bfloat16: the upper half of an F32.
+    Bf16,
     F32,
     F64,
     /// Two of F32.
@@ -165,6 +167,7 @@ impl Numbers {
             12 => Numbers::F64,
             13 => Numbers::C64,
             14 => Numbers::C128,
+            15 => Numbers::Bf16,
             _ => return None,
         })
     }
@@ -172,7 +175,7 @@ impl Numbers {
     pub fn bytes(self) -> usize {
         match self {
             Numbers::Bool | Numbers::I8 | Numbers::U8 => 1,
-            Numbers::I16 | Numbers::U16 | Numbers::F16 => 2,
+            Numbers::I16 | Numbers::U16 | Numbers::F16 | Numbers::Bf16 => 2,
             Numbers::I32 | Numbers::U32 | Numbers::F32 => 4,
             Numbers::I64 | Numbers::U64 | Numbers::F64 | Numbers::C64 => 8,
             Numbers::C128 => 16,
@@ -368,7 +371,7 @@ mod tests {
         }
         let begun = Layout::begun(&[ARRAY, 11, 0, 1, 3], 20).unwrap();
         assert_eq!(begun.parts().len(), 3);
-        assert_eq!(Layout::begun(&[ARRAY, 15], 20).unwrap_err(), Unfit::Dtype(15));
+        assert_eq!(Layout::begun(&[ARRAY, 16], 20).unwrap_err(), Unfit::Dtype(16));
         assert_eq!(Layout::begun(&[ARRAY, 11, 0, 1, 9, 0], 20).unwrap_err(), Unfit::Length);
     }
 
@@ -380,7 +383,7 @@ mod tests {
         assert_eq!(unfit(&[LIST, 1, FLOAT]), Unfit::Tag(FLOAT));
         assert_eq!(unfit(&[32]), Unfit::Tag(32));
         assert_eq!(unfit(&[ARRAY, 0, 0, 0]), Unfit::Dtype(0));
-        assert_eq!(unfit(&[ARRAY, 15, 0, 0]), Unfit::Dtype(15));
+        assert_eq!(unfit(&[ARRAY, 16, 0, 0]), Unfit::Dtype(16));
         let deep = [LIST, 1].repeat(DEPTH_MAX as usize + 1);
         assert_eq!(unfit(&deep), Unfit::TooLarge);
         let mut longer = nested();

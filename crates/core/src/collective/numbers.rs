@@ -1,7 +1,7 @@
 //! Numbers folded into numbers, as numpy does it: whole ones wrap around, and what is no number stays none.
 
-use half::f16;
 use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
 use hoplo_wire::FoldOp;
 use hoplo_wire::layout::Numbers;
 
@@ -17,7 +17,8 @@ pub fn fold(op: FoldOp, numbers: Numbers, total: &mut [u8], more: &[u8]) {
     assert!(folds(op, numbers), "the caller has looked");
     match numbers {
         Numbers::Bool => truths(op, total, more),
-        Numbers::F16 => halves(op, total, more),
+        Numbers::F16 => halves::<f16>(op, total, more),
+        Numbers::Bf16 => halves::<bf16>(op, total, more),
         Numbers::I8 => whole::<i8, 1>(op, total, more),
         Numbers::U8 => whole::<u8, 1>(op, total, more),
         Numbers::I16 => whole::<i16, 2>(op, total, more),
@@ -82,15 +83,18 @@ fn truths(op: FoldOp, total: &mut [u8], more: &[u8]) {
     }
 }
 
-/// As numpy does it: in f32, and rounded.
-fn halves(op: FoldOp, total: &mut [u8], more: &[u8]) {
+/// As numpy and ml_dtypes do it: in f32, and rounded.
+fn halves<H: Half>(op: FoldOp, total: &mut [u8], more: &[u8])
+where
+    [H]: HalfFloatSliceExt,
+{
     /// Numbers at a time: conversions of many take few instructions for each.
     const BLOCK: usize = 512;
     let wide = |bytes: &[u8], into: &mut [f32; BLOCK]| {
-        let mut halves = [f16::ZERO; BLOCK];
+        let mut halves = [H::default(); BLOCK];
         let numbers = bytes.as_chunks::<2>().0;
         for (half, number) in halves.iter_mut().zip(numbers) {
-            *half = f16::from_ne_bytes(*number);
+            *half = H::of(*number);
         }
         halves[..numbers.len()].convert_to_f32_slice(&mut into[..numbers.len()]);
     };
@@ -107,13 +111,37 @@ fn halves(op: FoldOp, total: &mut [u8], more: &[u8]) {
         });
         let mut wides = [0.0; BLOCK];
         wides.iter_mut().zip(made).for_each(|(wide, made)| *wide = made);
-        let mut halves = [f16::ZERO; BLOCK];
+        let mut halves = [H::default(); BLOCK];
         halves.convert_from_f32_slice(&wides);
         for (number, half) in numbers.iter_mut().zip(halves) {
-            *number = half.to_ne_bytes();
+            *number = half.bytes();
         }
     }
 }
+
+/// A floating number of two bytes.
+trait Half: Copy + Default {
+    fn of(bytes: [u8; 2]) -> Self;
+    fn bytes(self) -> [u8; 2];
+}
+
+macro_rules! half {
+    ($($number:ident)*) => {
+        $(impl Half for $number {
+            #[inline]
+            fn of(bytes: [u8; 2]) -> Self {
+                Self::from_ne_bytes(bytes)
+            }
+
+            #[inline]
+            fn bytes(self) -> [u8; 2] {
+                self.to_ne_bytes()
+            }
+        })*
+    };
+}
+
+half! { f16 bf16 }
 
 #[inline]
 fn each<N: Number<BYTES>, const BYTES: usize>(
@@ -216,6 +244,22 @@ mod tests {
         let mut total = 2f64.to_ne_bytes();
         fold(FoldOp::Max, Numbers::F64, &mut total, &5f64.to_ne_bytes());
         assert_eq!(f64::from_ne_bytes(total), 5.0);
+    }
+
+    #[test]
+    fn the_upper_halves_of_f32_are_rounded_to_the_nearest_one_and_in_the_middle_to_an_even_one() {
+        let of = |numbers: &[f32]| -> Vec<u8> {
+            numbers.iter().flat_map(|it| bf16::from_f32(*it).to_ne_bytes()).collect()
+        };
+        // Between 256 and 512 each second whole number is one.
+        let mut total = of(&[256.0, 258.0, 256.0, 3e38]);
+        fold(FoldOp::Sum, Numbers::Bf16, &mut total, &of(&[1.0, 1.0, 1.5, 3e38]));
+        assert_eq!(total, of(&[256.0, 260.0, 258.0, f32::INFINITY]));
+        fold(FoldOp::Min, Numbers::Bf16, &mut total, &of(&[1.0, f32::NAN, 300.0, 2.0]));
+        assert_eq!(total[..2], of(&[1.0]));
+        assert!(bf16::from_ne_bytes([total[2], total[3]]).is_nan());
+        assert_eq!(total[4..], of(&[258.0, 2.0]));
+        assert!(!divides(Numbers::Bf16));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Only an exact `numpy.ndarray`, contiguous in C or Fortran order, aligned, of truth values,
-//! numbers or times; everything else is pickled. `kind` says which of `KINDS` it is, in native
+//! numbers or times; everything else is pickled. `kind` says which of `KINDS` it is, or the bfloat16 of ml_dtypes, in native
 //! byte order; any other is NAMED by what its dtype calls itself, like `>f8` or `<M8[ns]`.
 //!
 //! What comes out is what pickle would give:
@@ -32,6 +32,7 @@ use super::numpy::{
 use super::reader::{ARRAY, PlainReader, put_count};
 use super::{AlignedCopy, StoredBytes};
 use crate::errors::malformed;
+use crate::python::Import;
 
 /// Data below this is copied when the array is read: an owner would cost more.
 const COPIED_BYTES_MAX: usize = 4096;
@@ -58,6 +59,10 @@ const KINDS: [(u8, usize); 16] = [
     (13, 14),
     (14, 15),
 ];
+
+/// (`hoplo_wire::layout` knows it too.) Who reads it needs ml_dtypes, as for a pickle.
+const BFLOAT16: u8 = 15;
+static BFLOAT16_SCALAR: Import = Import::new("ml_dtypes", "bfloat16");
 
 const FORTRAN: u8 = 1;
 
@@ -96,8 +101,20 @@ impl<'a> Array<'a> {
         if !array.has(ALIGNED) || !(array.has(C_CONTIGUOUS) || array.has(F_CONTIGUOUS)) {
             return None;
         }
+        let items: usize = array.shape().iter().map(|len| *len as usize).product();
+        let whole = |kind, name, itemsize: usize| Array {
+            array: pointer,
+            kind,
+            name,
+            nbytes: items * itemsize,
+            lives: PhantomData,
+        };
         // SAFETY: every array has a dtype.
-        let number = unsafe { (*array.dtype).number() }?;
+        let Some(number) = (unsafe { (*array.dtype).number() }) else {
+            // SAFETY: as above.
+            let is_ours = unsafe { (*array.dtype).is_bfloat16() } && !says_more(py, array.dtype);
+            return is_ours.then(|| whole(BFLOAT16, None, 2));
+        };
         let kind = KINDS.iter().find(|(_, known)| *known == number).map(|(kind, _)| *kind);
         let (native, itemsize) = numpy.dtype(number);
         let (kind, name, itemsize) = match kind {
@@ -107,8 +124,7 @@ impl<'a> Array<'a> {
                 (NAMED, Some(name), itemsize)
             }
         };
-        let items: usize = array.shape().iter().map(|len| *len as usize).product();
-        Some(Array { array: pointer, kind, name, nbytes: items * itemsize, lives: PhantomData })
+        Some(whole(kind, name, itemsize))
     }
 
     /// What it is a view of, or null, if nobody but who has these references can come by it.
@@ -188,13 +204,20 @@ impl<'a> Array<'a> {
     }
 }
 
-/// What a dtype calls itself and its item size; `None` if it says more than that.
-fn named(py: Python<'_>, dtype: *mut Dtype) -> Option<(String, usize)> {
+/// Somebody gave that dtype of a live array more to say than what its data are, or it does not answer.
+fn says_more(py: Python<'_>, dtype: *mut Dtype) -> bool {
     // SAFETY: attached; a dtype of a live array.
     let dtype = unsafe { Bound::from_borrowed_ptr(py, dtype.cast::<ffi::PyObject>()) };
-    if !dtype.getattr(intern!(py, "metadata")).ok()?.is_none() {
+    dtype.getattr(intern!(py, "metadata")).map_or(true, |metadata| !metadata.is_none())
+}
+
+/// What the dtype of a live array calls itself and its item size; `None` if it says more than that.
+fn named(py: Python<'_>, dtype: *mut Dtype) -> Option<(String, usize)> {
+    if says_more(py, dtype) {
         return None;
     }
+    // SAFETY: attached; a dtype of a live array.
+    let dtype = unsafe { Bound::from_borrowed_ptr(py, dtype.cast::<ffi::PyObject>()) };
     let name = dtype.getattr(intern!(py, "str")).ok()?.extract().ok()?;
     let itemsize = dtype.getattr(intern!(py, "itemsize")).ok()?.extract().ok()?;
     Some((name, itemsize))
@@ -217,9 +240,12 @@ pub(super) fn read<'py>(reader: &mut PlainReader<'_, 'py>) -> PyResult<Bound<'py
         let len = reader.count()?;
         let text = PyString::from_bytes(py, reader.take(len)?)?;
         named = numpy
-            .dtype_named(py, text.as_any())?
+            .dtype_named(text.as_any())?
             .ok_or_else(|| malformed(format_args!("an array has dtype {text}")))?;
         (named.as_ptr().cast::<Dtype>(), named.getattr(intern!(py, "itemsize"))?.extract()?)
+    } else if kind == BFLOAT16 {
+        named = numpy.dtype_of(BFLOAT16_SCALAR.get(py)?)?;
+        (named.as_ptr().cast::<Dtype>(), 2)
     } else {
         let known = KINDS.iter().find(|(known, _)| *known == kind);
         let (_, number) =

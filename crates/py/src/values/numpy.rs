@@ -74,10 +74,10 @@ unsafe impl Sync for Handler {}
 #[repr(C)]
 pub(super) struct Dtype {
     _head: ffi::PyObject,
-    _scalar_type: *mut ffi::PyTypeObject,
+    scalar_type: *mut ffi::PyTypeObject,
     kind: u8,
     _character: u8,
-    _byte_order: u8,
+    byte_order: u8,
     _flags: u8,
     number: c_int,
 }
@@ -189,20 +189,25 @@ impl Numpy {
         self.dtypes[number]
     }
 
+    /// The dtype that `numpy.dtype` makes of this text or type.
+    pub(super) fn dtype_of<'py>(&self, what: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let py = what.py();
+        let mut dtype = std::ptr::null_mut();
+        // SAFETY: attached; on success `dtype` is a new reference.
+        unsafe {
+            if (self.descr_converter)(what.as_ptr(), &mut dtype) == 0 || dtype.is_null() {
+                return Err(PyErr::fetch(py));
+            }
+            Ok(Bound::from_owned_ptr(py, dtype.cast::<ffi::PyObject>()))
+        }
+    }
+
     /// The dtype that `text` names, which is of plain numbers or times.
     pub(super) fn dtype_named<'py>(
         &self,
-        py: Python<'py>,
         text: &Bound<'py, PyAny>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let mut dtype = std::ptr::null_mut();
-        // SAFETY: attached; on success `dtype` is a new reference.
-        let dtype = unsafe {
-            if (self.descr_converter)(text.as_ptr(), &mut dtype) == 0 || dtype.is_null() {
-                return Err(PyErr::fetch(py));
-            }
-            Bound::from_owned_ptr(py, dtype.cast::<ffi::PyObject>())
-        };
+        let dtype = self.dtype_of(text)?;
         // SAFETY: it is a dtype.
         let plain = unsafe { (*dtype.as_ptr().cast::<Dtype>()).number().is_some() };
         Ok(plain.then_some(dtype))
@@ -362,5 +367,14 @@ impl Dtype {
     pub(super) fn number(&self) -> Option<usize> {
         let number = usize::try_from(self.number).ok().filter(|number| *number < NUMBERS)?;
         matches!(self.kind, b'b' | b'i' | b'u' | b'f' | b'c' | b'm' | b'M').then_some(number)
+    }
+
+    /// It is the bfloat16 of ml_dtypes, which numpy takes for two bytes of whatever its package knows.
+    pub(super) fn is_bfloat16(&self) -> bool {
+        if self.kind != b'V' || self.byte_order != b'=' {
+            return false;
+        }
+        // SAFETY: a dtype keeps the type of its scalars, whose name is a string of C.
+        unsafe { CStr::from_ptr((*self.scalar_type).tp_name) == c"ml_dtypes.bfloat16" }
     }
 }
