@@ -56,6 +56,10 @@ def test_an_environment_has_nothing_of_what_hoplo_has_not() -> None:
     ):  # fmt: skip
         assert getattr(env, name)() is None
     assert env.plugins() == env.plugin_uris() == env.java_jars() == env.py_modules() == []
+    assert {env.get_extension(name) for name in env.extensions_fields} == {None}
+    assert not env.known_fields & env.extensions_fields
+    with pytest.raises(ValueError, match=r"one of _inject_current_ray, .*, not 'pip'"):
+        env.get_extension("pip")
     assert env.working_dir() == ""
     assert env == env.to_dict() == env.env_vars() == {}
 

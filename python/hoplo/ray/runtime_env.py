@@ -66,6 +66,11 @@ class RuntimeEnv(_ours.RuntimeEnv):
     True
     """
 
+    known_fields = frozenset(_ours._FIELDS)
+    """What an environment may have."""
+    extensions_fields = frozenset({"_inject_current_ray", "_ray_commit", "_ray_release"})
+    """Names that Ray keeps for itself."""
+
     def __init__(self, *, _validate: bool = True, **fields: Any) -> None:
         super().__init__()
         self.update(_ours.RuntimeEnv(**fields))
@@ -156,6 +161,12 @@ class RuntimeEnv(_ours.RuntimeEnv):
         return f"{field}://{hashlib.sha1(text.encode()).hexdigest()}"
 
     # ---- what no environment of hoplo's has ----
+
+    def get_extension(self, key: str) -> None:
+        """None for each of `extensions_fields`. Raises ValueError for another name."""
+        if key not in self.extensions_fields:
+            names = ", ".join(sorted(self.extensions_fields))
+            raise ValueError(f"an extension is one of {names}, not {key!r}")
 
     def has_conda(self) -> bool:
         return False
