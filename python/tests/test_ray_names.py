@@ -282,7 +282,7 @@ PUBLIC = {
         check_serialize client dask debug debugpy helpers horovod joblib lightgbm metrics
         multiprocessing queue rpdb scheduling_strategies serialization sgd spark state tpu tracing
         xgboost""",
-    "ray.util.actor_group": "ActorGroup",
+    "ray.util.actor_group": "ActorConfig ActorGroup ActorGroupMethod ActorWrapper",
     "ray.util.actor_pool": "ActorPool",
     "ray.util.annotations": "Deprecated DeveloperAPI PublicAPI RayDeprecationWarning",
     "ray.util.check_serialize": "FailureTuple inspect_serializability",

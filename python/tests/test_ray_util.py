@@ -104,10 +104,36 @@ def test_a_group_of_actors_is_called_together() -> None:
         group.start()
     with pytest.raises(AttributeError, match="no method 'triple'"):
         group.triple
+    with pytest.raises(TypeError, match=r"double\(\) runs nothing, .*: call double\.remote\(\)"):
+        group.double(1)
+    assert group.actor_metadata == [None, None], "the class says nothing of its actors"
+    assert group.actor_config.init_args == (2,)
     group.shutdown()
     assert len(group) == 0
+    with pytest.raises(RuntimeError, match=r"shut down: call start\(\)"):
+        group.double.remote(1)
     with pytest.raises(ValueError, match="num_actors must be 1 or more"):
         ray.util.ActorGroup(Doubler, 0)
+
+
+def test_actors_of_a_group_say_of_themselves_what_the_group_knows() -> None:
+    class Numbered:
+        def get_actor_metadata(self) -> dict[str, int]:
+            return {"pid": os.getpid()}
+
+        def pid(self) -> int:
+            return os.getpid()
+
+    group = ray.util.ActorGroup(Numbered, 2, num_cpus_per_actor=0)
+    group.add_actors(1)
+    pids = ray.get(group.pid.remote())
+    assert [told["pid"] for told in group.actor_metadata] == pids
+    assert [one.metadata["pid"] for one in group.actors] == pids
+    assert ray.get(group[1].actor.pid.remote()) == pids[1]
+    group.remove_actors([0])
+    assert [told["pid"] for told in group.actor_metadata] == pids[1:]
+    group.shutdown()
+    assert group.actor_metadata == []
 
 
 def test_parallel_iterators_are_checked() -> None:
