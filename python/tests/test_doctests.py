@@ -44,6 +44,7 @@ MODULES = [
     "hoplo.ray.util.check_serialize",
     "hoplo.ray.util.iter",
     "hoplo.ray.util.local_iter",
+    "hoplo.ray.util.multiprocessing.pool",
     "hoplo.ray.util.named",
     "hoplo.ray.util.serialization",
     "hoplo.remote_function",

@@ -295,6 +295,7 @@ PUBLIC = {
     "ray.util.iter": """LocalIterator ParallelIterator ParallelIteratorWorker from_actors
         from_items from_iterators from_range""",
     "ray.util.multiprocessing": "JoinableQueue Pool TimeoutError pool",
+    "ray.util.multiprocessing.pool": "Pool PoolTaskError TimeoutError",
     "ray.util.placement_group": """PlacementGroup get_current_placement_group get_placement_group
         placement_group placement_group_table remove_placement_group""",
     "ray.util.queue": "Empty Full Queue",

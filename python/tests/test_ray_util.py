@@ -66,6 +66,32 @@ def test_a_pool_takes_rays_own_arguments() -> None:
                 pool.map(abs, [1], chunksize=size)
 
 
+def test_a_callback_of_a_pool_is_given_the_error_that_get_raises() -> None:
+    from hoplo.exceptions import ActorDiedError
+    from hoplo.ray.util.multiprocessing.pool import Pool, PoolTaskError
+
+    heard: list[BaseException] = []
+    with Pool(1) as pool:
+        results = [
+            pool.apply_async(divmod, (1, 0), error_callback=heard.append),
+            pool.map_async(abs, ["x"], error_callback=heard.append),
+            pool.starmap_async(pow, [(2, 3)], error_callback=heard.append),
+        ]
+        for result, error in zip(results, (ZeroDivisionError, TypeError)):
+            with pytest.raises(error):
+                result.get(timeout=30)
+        assert results[2].get(timeout=30) == [8]
+        dies = pool.apply_async(os._exit, (1,), error_callback=heard.append)
+        with pytest.raises(ActorDiedError):
+            dies.get(timeout=30)
+    first, second, death = heard
+    assert isinstance(first, PoolTaskError)
+    assert isinstance(first.underlying, ZeroDivisionError)
+    assert str(first) == str(first.underlying)
+    assert isinstance(second.underlying, TypeError)  # type: ignore[attr-defined]
+    assert isinstance(death, ActorDiedError), "no error of the function's"
+
+
 def test_named_actors_are_listed_while_they_live() -> None:
     @ray.remote
     class A:

@@ -1,4 +1,4 @@
-"""`Pool` as Ray's: it takes `ray_address` and `ray_remote_args`."""
+"""`Pool` as Ray's: it takes `ray_address` and `ray_remote_args`, and wraps what callbacks hear."""
 
 from __future__ import annotations
 
@@ -6,12 +6,32 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import hoplo
+from hoplo.exceptions import TaskError
 from hoplo.util import multiprocessing
 from hoplo.util.multiprocessing import AsyncResult, IMapIterator, TimeoutError
 
 from ..._init import init
 
-__all__ = ["AsyncResult", "IMapIterator", "Pool", "TimeoutError"]
+__all__ = ["AsyncResult", "IMapIterator", "Pool", "PoolTaskError", "TimeoutError"]
+
+
+class PoolTaskError(Exception):
+    """What an `error_callback` is given: `underlying` is what the function raised.
+
+    The methods of the pool and `get` raise the underlying error itself. An error that is not the
+    function's, such as that of a worker that died, is given as it is.
+
+    >>> errors = []
+    >>> with Pool(1) as pool:
+    ...     pool.apply_async(divmod, (1, 0), error_callback=errors.append).wait()
+    >>> type(errors[0]).__name__, isinstance(errors[0].underlying, ZeroDivisionError)
+    ('PoolTaskError', True)
+    """
+
+    def __init__(self, underlying: BaseException) -> None:
+        super().__init__(underlying)
+        self.underlying = underlying
+        self.__cause__ = underlying
 
 
 class Pool(multiprocessing.Pool):
@@ -47,3 +67,24 @@ class Pool(multiprocessing.Pool):
             context,
             actor_options={**(actor_options or {}), **(ray_remote_args or {})},
         )
+
+    def _submit(
+        self,
+        func: Callable[..., Any],
+        chunks: Iterable[list[Any]],
+        count: int,
+        how: int,
+        callback: Callable[[Any], Any] | None,
+        error_callback: Callable[[BaseException], Any] | None,
+        single: bool = False,
+    ) -> AsyncResult:
+        if error_callback is not None:
+            error_callback = _wrapping(error_callback)
+        return super()._submit(func, chunks, count, how, callback, error_callback, single)
+
+
+def _wrapping(callback: Callable[[BaseException], Any]) -> Callable[[BaseException], Any]:
+    def call(error: BaseException) -> Any:
+        return callback(PoolTaskError(error) if isinstance(error, TaskError) else error)
+
+    return call
