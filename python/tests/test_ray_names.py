@@ -301,7 +301,8 @@ PUBLIC = {
     "ray.util.queue": "Empty Full Queue",
     "ray.util.scheduling_strategies": """DoesNotExist Exists In NodeAffinitySchedulingStrategy
         NodeLabelSchedulingStrategy NotIn PlacementGroupSchedulingStrategy""",
-    "ray.util.serialization": "deregister_serializer register_serializer",
+    "ray.util.serialization": """StandaloneSerializationContext deregister_serializer
+        register_serializer""",
     "ray.util.state": """StateApiClient get_actor get_log get_node get_objects get_placement_group
         get_task get_worker list_actors list_cluster_events list_jobs list_logs list_nodes
         list_objects list_placement_groups list_runtime_envs list_tasks list_workers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 
 import pytest
 from conftest import eventually
@@ -24,7 +25,6 @@ def test_actors_without_a_name_are_not_listed_by_it() -> None:
 
 def test_what_cannot_be_pickled_is_told_with_what_holds_it() -> None:
     import io
-    import threading
 
     from hoplo.ray.util.check_serialize import FailureTuple, inspect_serializability
 
@@ -258,3 +258,24 @@ def test_serializers_are_checked_and_taken_back() -> None:
     with pytest.raises(TypeError, match="deserializer must be a function"):
         ray.util.register_serializer(set, serializer=str, deserializer=3)  # type: ignore[arg-type]
     ray.util.deregister_serializer(frozenset)
+
+
+def test_a_library_registers_its_classes_with_a_context() -> None:
+    from hoplo.ray.util.serialization import StandaloneSerializationContext
+
+    class Guarded:
+        def __init__(self, value: int) -> None:
+            self.value = value
+            self.lock = threading.Lock()
+
+    context = StandaloneSerializationContext()
+    context._register_cloudpickle_serializer(Guarded, lambda one: one.value, Guarded)
+    assert ray.get(ray.put([Guarded(3)]))[0].value == 3
+    context._register_cloudpickle_reducer(Guarded, lambda one: (Guarded, (one.value + 1,)))
+    assert ray.get(ray.remote(lambda one: one.value).remote(Guarded(3))) == 4
+    ray.util.deregister_serializer(Guarded)
+    context._unregister_cloudpickle_reducer(Guarded)
+    with pytest.raises(TypeError, match="lock"):
+        ray.put(Guarded(3))
+    with pytest.raises(TypeError, match="callable"):
+        context._register_cloudpickle_reducer(Guarded, 3)  # type: ignore[arg-type]

@@ -67,6 +67,7 @@ ABSENT: dict[str, str] = {
     "ray.util.pdb": "`hoplo why` says where code stands; debugpy works inside a task",
     "ray.util.ray_debugpy": "`hoplo why` says where code stands; debugpy works inside a task",
     "ray.util.rpdb": "`hoplo why` says where code stands; debugpy works inside a task",
+    "ray.util.serialization_addons": "values of starlette and pydantic are sent without it",
     "ray.util.sgd": "torch.distributed works inside actors",
     "ray.util.spark": "hoplo runs on its own nodes: `hoplo start`",
     "ray.util.state.StateApiClient": "the functions of ray.util.state ask at once",

@@ -6,11 +6,11 @@ import copyreg
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-__all__ = ["deregister_serializer", "register_serializer"]
+__all__ = ["StandaloneSerializationContext", "deregister_serializer", "register_serializer"]
 
 _T = TypeVar("_T")
 
-_deserializers: dict[type, Callable[[Any], Any]] = {}
+_registered: set[type] = set()
 
 
 def register_serializer(
@@ -36,8 +36,7 @@ def register_serializer(
     for name, function in (("serializer", serializer), ("deserializer", deserializer)):
         if not callable(function):
             raise TypeError(f"{name} must be a function, not {function!r}")
-    _deserializers[cls] = deserializer
-    copyreg.pickle(cls, lambda value: (_made, (deserializer, serializer(value))))
+    _register(cls, lambda value: (_made, (deserializer, serializer(value))))
 
 
 def deregister_serializer(cls: type) -> None:
@@ -45,8 +44,44 @@ def deregister_serializer(cls: type) -> None:
 
     >>> deregister_serializer(int)
     """
-    if _deserializers.pop(cls, None) is not None:
+    if cls in _registered:
+        _registered.remove(cls)
         copyreg.dispatch_table.pop(cls, None)
+
+
+class StandaloneSerializationContext:
+    """For libraries that register how their classes are sent with a context that they are given.
+
+    It needs no session. What is registered holds as with `register_serializer`.
+
+    >>> import threading
+    >>> lock = threading.Lock()
+    >>> context = StandaloneSerializationContext()
+    >>> context._register_cloudpickle_reducer(type(lock), lambda _: (threading.Lock, ()))
+    >>> hoplo.get(hoplo.put(lock)).locked()
+    False
+    >>> context._unregister_cloudpickle_reducer(type(lock))
+    """
+
+    def _register_cloudpickle_serializer(
+        self,
+        cls: type[_T],
+        custom_serializer: Callable[[_T], Any],
+        custom_deserializer: Callable[[Any], _T],
+    ) -> None:
+        register_serializer(cls, serializer=custom_serializer, deserializer=custom_deserializer)
+
+    def _register_cloudpickle_reducer(self, cls: type[_T], reducer: Callable[[_T], Any]) -> None:
+        """`reducer(value)` gives what `value.__reduce__()` would."""
+        _register(cls, reducer)
+
+    def _unregister_cloudpickle_reducer(self, cls: type) -> None:
+        deregister_serializer(cls)
+
+
+def _register(cls: type[_T], reducer: Callable[[_T], Any]) -> None:
+    copyreg.pickle(cls, reducer)
+    _registered.add(cls)
 
 
 def _made(deserializer: Callable[[Any], _T], sent: Any) -> _T:
