@@ -77,6 +77,47 @@ def test_refs_stand_for_values_in_further_graphs():
     assert get({"a": ref, "b": (sum, ["a", 4])}, "b") == 7
 
 
+def kept(collection):
+    """What the graph of something persisted has for data."""
+    return list(dict(collection.dask).values())
+
+
+def test_what_was_persisted_came_to_the_program_and_went_back():
+    pids = delayed([delayed(os.getpid, pure=False)() for _ in range(2)])
+    (persisted,) = dask.persist(pids)
+    assert [type(value) for value in kept(persisted)] == [hoplo.ObjectRef]
+    assert os.getpid() not in persisted.compute()
+    assert persisted.compute() == persisted.compute(), "it ran once"
+    assert delayed(len)(persisted.persist()).compute() == 2
+    assert delayed(lambda lists: lists["a"][0])({"a": [persisted]}).compute() == persisted.compute()
+
+
+def test_persisting_waits_for_nothing_and_an_error_comes_with_the_value():
+    (broken,) = dask.persist(delayed(divmod)(1, 0))
+    with pytest.raises(ZeroDivisionError):
+        delayed(str)(broken).compute()
+
+
+def test_what_was_persisted_is_read_in_nodes_that_dask_made_of_several():
+    array = pytest.importorskip("dask.array")
+    ones = (array.ones((40, 30), chunks=(10, 30)) * 2).persist()
+    assert {type(value) for value in kept(ones)} == {hoplo.ObjectRef}
+    assert ones.map_blocks(lambda block: block + 1).sum().compute() == 3600
+    assert (ones[:10, :10] + ones.T[:10, :10]).compute().tolist() == [[4.0] * 10] * 10
+    assert (ones + 1).persist().rechunk((20, 15)).sum().compute() == 3600
+    bag = pytest.importorskip("dask.bag")
+    even = bag.from_sequence(range(100), npartitions=4).map(lambda x: 2 * x).persist()
+    assert even.map(lambda x: x + 1).filter(lambda x: x % 3 == 0).sum().compute() == 3267
+
+
+def test_options_go_with_what_is_persisted():
+    where = delayed(lambda: hoplo.get_runtime_context().get_assigned_resources(), pure=False)
+    (special,) = dask.persist(where(), remote_args={"resources": {"special": 1}})
+    assert special.compute()["special"] == 1.0
+    (special,) = as_ray.ray_dask_persist(where(), ray_remote_args={"resources": {"special": 1}})
+    assert special.compute()["special"] == 1.0
+
+
 def test_callbacks_hear_of_each_task():
     heard = []
 
@@ -110,3 +151,16 @@ def test_by_rays_names():
     assert as_ray.ray_dask_get({"a": (pow, 2, 3)}, "a") == 8
     with pytest.raises(ImportError, match=r"ray\.util\.dask\.ProgressBarCallback"):
         exec("from hoplo.ray.util.dask import ProgressBarCallback")
+
+
+def test_it_is_persisted_by_rays_names_whichever_scheduler_is_set():
+    from hoplo.ray.util.dask import scheduler
+
+    assert scheduler is as_ray
+    with as_ray.enable_dask_on_ray():
+        assert type(kept(delayed(max)(3, 4).persist())[0]) is hoplo.ObjectRef
+    with dask.config.set(scheduler="threads"):
+        (here,) = dask.persist(delayed(max)(3, 4))
+        (there,) = as_ray.ray_dask_persist(delayed(max)(3, 4))
+    assert (type(kept(here)[0]), type(kept(there)[0])) == (int, hoplo.ObjectRef)
+    assert (here.compute(), there.compute()) == (4, 4)

@@ -23,6 +23,7 @@ ELSEWHERE = {
     "experimental.locations": "hoplo.experimental",
     "runtime_env.runtime_env": "hoplo.ray.runtime_env",
     "util.accelerators.accelerators": "hoplo.ray.util.accelerators",
+    "util.dask.scheduler": "hoplo.ray.util.dask",
     "util.debug": "hoplo.ray.util.named",
     "util.helpers": "hoplo.util.iter",
 }

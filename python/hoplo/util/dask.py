@@ -8,15 +8,17 @@
 
 A task gets the values of the nodes that it needs as any task gets its arguments, so large ones are
 read from the object store, and nothing but the results that were asked for comes to this process.
+What is persisted stays in the store: further graphs have refs of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+import functools
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import dask
-from dask._task_spec import Alias, DataNode, convert_legacy_graph
+from dask._task_spec import Alias, DataNode, GraphNode, Task, convert_legacy_graph
 from dask.callbacks import local_callbacks, unpack_callbacks
 from dask.order import order
 
@@ -31,7 +33,12 @@ OPTIONS = "remote_args"
 
 @hoplo.remote
 def _run(node: Any, keys: tuple[Hashable, ...], *values: Any) -> Any:
-    return node(dict(zip(keys, values, strict=True)))
+    """`values` are those of `keys`, and behind them those of `_refs_inside`."""
+    count = len(keys)
+    if len(values) > count:
+        for data, value in zip(list(_refs_inside(node)), values[count:], strict=True):
+            data.value = value
+    return node(dict(zip(keys, values[:count], strict=True)))
 
 
 def get(
@@ -66,6 +73,24 @@ def get(
             del refs  # what lies between is the tasks' own, and goes when they have read it
             told.finish(ends)
             return wanted if persist else _values_of(wanted)
+
+
+def persisted(
+    collections: Sequence[Any], optimize_graph: bool = True, *, scheduler: Any = get, **options: Any
+) -> tuple[Any, ...]:
+    """The same collections, made of refs of what their tasks give: `x.persist()` calls it.
+
+    It waits for nothing. What a task raises is raised where the collections are computed.
+    """
+    as_refs = functools.partial(scheduler, persist=True, **options)
+    made: tuple[Any, ...] = dask.persist(
+        *collections, traverse=False, optimize_graph=optimize_graph, scheduler=as_refs
+    )
+    return made
+
+
+# Dask asks the scheduler for it.
+get.persist = persisted  # type: ignore[attr-defined]
 
 
 def use_dask_here(**options: Any) -> Any:
@@ -150,10 +175,25 @@ def _submitted(
             refs[key] = refs[node.target]
         else:
             needs = tuple(node.dependencies)
+            inside = [data.value for data in _refs_inside(node)]
             own = {"name": _name_of(key), **common, **options.get(key, {})}
             told.submitted(key)
-            refs[key] = _run.options(**own).remote(node, needs, *(refs[need] for need in needs))
+            values = [refs[need] for need in needs]
+            refs[key] = _run.options(**own).remote(node, needs, *values, *inside)
     return refs
+
+
+def _refs_inside(node: Any) -> Iterator[Any]:
+    """The data in a node that is a ref: Dask puts several nodes into one, also those of data."""
+    if isinstance(node, DataNode):
+        if isinstance(node.value, ObjectRef):
+            yield node
+    elif isinstance(node, Task):
+        for part in (*node.args, *node.kwargs.values()):
+            inner = part.values() if isinstance(part, dict) else (part,)
+            for one in inner:
+                if isinstance(one, GraphNode):
+                    yield from _refs_inside(one)
 
 
 _ALL = object()

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
 import dask
 
-from hoplo.util.dask import get, use_dask_here
+from hoplo.util.dask import get, persisted, use_dask_here
 
 from .._absent import absent
 
-__all__ = ["disable_dask_on_ray", "enable_dask_on_ray", "ray_dask_get", "ray_dask_get_sync"]
+__all__ = [
+    "disable_dask_on_ray",
+    "enable_dask_on_ray",
+    "ray_dask_get",
+    "ray_dask_get_sync",
+    "ray_dask_persist",
+]
 
 
 def ray_dask_get(
@@ -20,6 +27,7 @@ def ray_dask_get(
     *,
     ray_remote_args: Mapping[str, Any] | None = None,
     ray_persist: bool = False,
+    persist: bool = False,
     **options: Any,
 ) -> Any:
     """`hoplo.util.dask.get`: a scheduler of Dask's.
@@ -28,10 +36,27 @@ def ray_dask_get(
     >>> delayed(sum)([delayed(pow)(2, 3), 1]).compute(scheduler=ray_dask_get)
     9
     """
-    return get(dsk, keys, remote_args=ray_remote_args, persist=ray_persist, **options)
+    persist = persist or ray_persist
+    return get(dsk, keys, remote_args=ray_remote_args, persist=persist, **options)
 
 
 ray_dask_get_sync = ray_dask_get
+ray_dask_get.persist = functools.partial(persisted, scheduler=ray_dask_get)  # type: ignore[attr-defined]
+
+
+def ray_dask_persist(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
+    """`dask.persist` by this scheduler, whichever is set: what the tasks give stays in the store.
+
+    `x.persist()` does the same where this scheduler is set.
+
+    >>> from dask import delayed
+    >>> (squares,) = ray_dask_persist(delayed([delayed(pow)(x, 2) for x in range(3)]))
+    >>> delayed(sum)(squares).compute(scheduler=ray_dask_get)
+    5
+    """
+    options = {"scheduler": ray_dask_get, "ray_persist": True, **kwargs}
+    made: tuple[Any, ...] = dask.persist(*args, **options)
+    return made
 
 
 def enable_dask_on_ray(
