@@ -47,6 +47,8 @@ MODULES = [
     "hoplo.ray.util.multiprocessing.pool",
     "hoplo.ray.util.named",
     "hoplo.ray.util.serialization",
+    "hoplo.ray.util.state._client",
+    "hoplo.ray.util.state.common",
     "hoplo.remote_function",
     "hoplo.runtime_context",
     "hoplo.runtime_env",
@@ -63,6 +65,7 @@ MODULES = [
     "hoplo.util.scheduling_strategies",
     "hoplo.util.state",
     "hoplo.util.state.rows",
+    "hoplo.util.state.summaries",
     "hoplo.util.summary",
 ]
 try:

@@ -303,16 +303,24 @@ PUBLIC = {
         NodeLabelSchedulingStrategy NotIn PlacementGroupSchedulingStrategy""",
     "ray.util.serialization": """StandaloneSerializationContext deregister_serializer
         register_serializer""",
+    "ray.util.dask": """ProgressBarCallback RayDaskCallback dataframe_optimize disable_dask_on_ray
+        enable_dask_on_ray local_ray_callbacks ray_dask_get ray_dask_get_sync ray_dask_persist
+        unpack_ray_callbacks""",
     "ray.util.state": """StateApiClient get_actor get_log get_node get_objects get_placement_group
         get_task get_worker list_actors list_cluster_events list_jobs list_logs list_nodes
         list_objects list_placement_groups list_runtime_envs list_tasks list_workers
         summarize_actors summarize_objects summarize_tasks""",
     "ray.util.iter_metrics": "MetricsContext SharedMetrics",
-    "ray.util.state.common": """ActorState DEFAULT_LIMIT DEFAULT_LOG_LIMIT DEFAULT_RPC_TIMEOUT
-        GetApiOptions GetLogOptions JobState ListApiOptions NodeState ObjectState
-        PlacementGroupState StateResource StateSchema SummaryApiOptions SummaryResource TaskState
-        WorkerState""",
-    "ray.util.state.exception": "RayStateApiException",
+    "ray.util.state.api": "StateApiClient get_actor list_actors summarize_tasks",
+    "ray.util.state.common": """AVAILABLE_STATES ActorState ActorSummaries ActorSummaryPerClass
+        ClusterEventState DEFAULT_LIMIT DEFAULT_LOG_LIMIT DEFAULT_RPC_TIMEOUT GetApiOptions
+        GetLogOptions Humanify JobState Link ListApiOptions ListApiResponse NestedTaskSummary
+        NodeState ObjectState ObjectSummaries ObjectSummaryPerKey PlacementGroupState PredicateType
+        RAY_MAX_LIMIT_FROM_API_SERVER RAY_MAX_LIMIT_FROM_DATA_SOURCE RuntimeEnvState StateResource
+        StateSchema StateSummary SummaryApiOptions SummaryApiResponse SummaryResource
+        SupportedFilterType TaskState TaskSummaries TaskSummaryPerFuncOrClassName WorkerState
+        dict_to_state filter_fields resource_to_schema state_column""",
+    "ray.util.state.exception": "RayStateApiException ServerUnavailable",
 }
 """Public names of Ray 2.60 where programs look for them."""
 

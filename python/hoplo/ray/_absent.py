@@ -73,7 +73,13 @@ ABSENT: dict[str, str] = {
     "ray.util.serialization_addons": "values of starlette and pydantic are sent without it",
     "ray.util.sgd": "torch.distributed works inside actors",
     "ray.util.spark": "hoplo runs on its own nodes: `hoplo start`",
-    "ray.util.state.StateApiClient": "the functions of ray.util.state ask at once",
+    "ray.util.state.common.ClusterEventState": "hoplo has no events; see `hoplo why`",
+    "ray.util.state.common.GetLogOptions": "get_log() of ray.util.state takes arguments",
+    "ray.util.state.common.Link": "each row of list_tasks() has its parent_task_id",
+    "ray.util.state.common.ListApiResponse": "the functions of ray.util.state give rows",
+    "ray.util.state.common.NestedTaskSummary": "each row of list_tasks() has its parent_task_id",
+    "ray.util.state.common.RuntimeEnvState": "`hoplo why` says what is being built for a task",
+    "ray.util.state.common.SummaryApiResponse": "the functions of ray.util.state give dicts",
     "ray.util.state.list_cluster_events": "hoplo has no events; `hoplo why` tells what happened",
     "ray.util.state.list_runtime_envs": "`hoplo why` says what is being built for a task",
     "ray.util.tpu": "name TPUs as resources: init(resources={'TPU': 4})",
@@ -98,16 +104,6 @@ for _name in (
     "wait_tensor_freed",
 ):
     ABSENT[f"ray.experimental.{_name}"] = "arrays and tensors go through the object store"
-
-for _name in (
-    "GetApiOptions",
-    "GetLogOptions",
-    "ListApiOptions",
-    "StateResource",
-    "SummaryApiOptions",
-    "SummaryResource",
-):
-    ABSENT[f"ray.util.state.common.{_name}"] = "the functions of ray.util.state take arguments"
 
 OPTIONS: dict[str, str] = {
     "enable_tensor_transport": "arrays and tensors go through the object store",

@@ -26,6 +26,7 @@ ELSEWHERE = {
     "util.dask.scheduler": "hoplo.ray.util.dask",
     "util.debug": "hoplo.ray.util.named",
     "util.helpers": "hoplo.util.iter",
+    "util.state.api": "hoplo.ray.util.state",
 }
 """Modules of Ray's that have another name here, or are another project's."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from typing import Any, TypeVar
 
 from . import _filters
@@ -25,6 +26,7 @@ from .rows import (
     TaskState,
     WorkerState,
 )
+from .summaries import ActorSummaries, ObjectSummaries, StateSummary, TaskSummaries
 
 __all__ = [
     "StateError",
@@ -374,18 +376,7 @@ def summarize_tasks(
     look = _Look(address, timeout, raise_on_missing_output, explain, options)
     rows = look.tasks()
     look.finish()
-    summary: dict[str, dict[str, Any]] = {}
-    for task in rows:
-        of_name = {"func_or_class_name": task.name, "type": task.type, "state_counts": {}}
-        _count(summary.setdefault(task.name, of_name), task.state)
-    types = [task.type for task in rows]
-    return _cluster(
-        summary,
-        "func_name",
-        total_tasks=types.count("NORMAL_TASK"),
-        total_actor_tasks=types.count("ACTOR_TASK"),
-        total_actor_scheduled=types.count("ACTOR_CREATION_TASK"),
-    )
+    return _cluster(TaskSummaries.to_summary_by_func_name(tasks=rows))
 
 
 def summarize_actors(
@@ -404,11 +395,7 @@ def summarize_actors(
     look = _Look(address, timeout, raise_on_missing_output, explain, options)
     rows = look.actors()
     look.finish()
-    summary: dict[str, dict[str, Any]] = {}
-    for actor in rows:
-        of_class = {"class_name": actor.class_name, "state_counts": {}}
-        _count(summary.setdefault(actor.class_name, of_class), actor.state)
-    return _cluster(summary, "class", total_actors=len(rows))
+    return _cluster(ActorSummaries.to_summary(actors=rows))
 
 
 def summarize_objects(
@@ -429,25 +416,11 @@ def summarize_objects(
     look = _Look(address, timeout, raise_on_missing_output, explain, options)
     rows = look.objects()
     look.finish()
-    of_all: dict[str, Any] = {"total_objects": len(rows), "state_counts": {}}
-    for row in rows:
-        _count(of_all, row.state)
-    of_all["total_size_mb"] = sum(row.object_size or 0 for row in rows) / 1e6
-    return _cluster(
-        {"disabled": of_all},
-        "callsite",
-        total_objects=len(rows),
-        total_size_mb=of_all["total_size_mb"],
-        callsite_enabled=False,
-    )
+    return _cluster(ObjectSummaries.to_summary(objects=rows))
 
 
-def _count(of: dict[str, Any], state: str) -> None:
-    of["state_counts"][state] = of["state_counts"].get(state, 0) + 1
-
-
-def _cluster(summary: dict[str, Any], by: str, **totals: Any) -> dict[str, Any]:
-    return {"cluster": {"summary": summary, "summary_by": by, **totals}}
+def _cluster(summaries: TaskSummaries | ActorSummaries | ObjectSummaries) -> dict[str, Any]:
+    return dict(asdict(StateSummary({"cluster": summaries}))["node_id_to_summary"])
 
 
 # ------------------------------------------------------------------------------- logs

@@ -31,7 +31,7 @@ def _one(one: object, kind: type[StateSchema], what: str) -> Filter:
     key, predicate, value = one
     if predicate not in PREDICATES:
         raise StateError(f"{predicate!r} compares nothing: a filter has {' or '.join(PREDICATES)}")
-    known = kind.columns()
+    known = kind.list_columns()
     if key not in known:
         import difflib
 

@@ -5,12 +5,14 @@ Ray's fields that hoplo does not know are not there, rather than empty: see the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+import datetime
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 __all__ = [
     "ActorState",
+    "Humanify",
     "JobState",
     "NodeState",
     "ObjectState",
@@ -18,7 +20,70 @@ __all__ = [
     "StateSchema",
     "TaskState",
     "WorkerState",
+    "state_column",
 ]
+
+
+class Humanify:
+    """Numbers as people read them.
+
+    >>> Humanify.memory(3 << 20), Humanify.duration(90_000)
+    ('3.000 MiB', '0:01:30')
+    """
+
+    @staticmethod
+    def timestamp(x: float) -> str:
+        """Of milliseconds since 1970, by the clock on the wall."""
+        return str(datetime.datetime.fromtimestamp(x / 1000))
+
+    @staticmethod
+    def duration(x: float) -> str:
+        """Of milliseconds."""
+        return str(datetime.timedelta(milliseconds=x))
+
+    @staticmethod
+    def memory(x: float) -> str:
+        """Of bytes."""
+        power = min(max(int(x).bit_length() - 1, 0) // 10, 3)
+        return f"{x / (1 << 10 * power):.3f} {('B', 'KiB', 'MiB', 'GiB')[power]}"
+
+    @staticmethod
+    def node_resources(resources: Mapping[str, float]) -> dict[str, Any]:
+        """Of those of a node, what is memory."""
+        return {
+            name: Humanify.memory(amount) if "memory" in name else amount
+            for name, amount in resources.items()
+        }
+
+
+def state_column(
+    *,
+    filterable: bool,
+    detail: bool = False,
+    format_fn: Callable[[Any], Any] | None = None,
+    **options: Any,
+) -> Any:
+    """`dataclasses.field` for a column of a schema of one's own.
+
+    `filterable`: it is among `filterable_columns`; `detail`: it is not among `base_columns`, and
+    its default is None; `format_fn` is what `humanify` calls.
+
+    >>> import dataclasses
+    >>> @dataclasses.dataclass
+    ... class Disk(StateSchema):
+    ...     path: str
+    ...     free: int = state_column(filterable=False, detail=True, format_fn=Humanify.memory)
+    >>> Disk.list_columns(detail=False), Disk.humanify({"path": "/", "free": 2048})
+    (['path'], {'path': '/', 'free': '2.000 KiB'})
+    """
+    if detail and "default_factory" not in options:
+        options.setdefault("default", None)
+    told = {"filterable": filterable, "detail": detail, "format_fn": format_fn}
+    return field(**{**options, "metadata": {**options.get("metadata", {}), **told}})
+
+
+def _time() -> Any:
+    return state_column(filterable=True, format_fn=Humanify.timestamp, default=None)
 
 
 class StateSchema(Mapping[str, Any]):
@@ -33,23 +98,52 @@ class StateSchema(Mapping[str, Any]):
         return dict(self)
 
     @classmethod
-    def columns(cls) -> list[str]:
-        """The names of all fields: what `filters` may name."""
-        return [field.name for field in fields(cls)]  # type: ignore[arg-type]
+    def list_columns(cls, detail: bool = True) -> list[str]:
+        """The names of all fields, in order; without `detail` those that are no details.
 
-    list_columns = columns
-    filterable_columns = columns
+        Rows of hoplo's have no details: all that is known is always there.
+        """
+        known = fields(cls)  # type: ignore[arg-type]
+        return [one.name for one in known if detail or not one.metadata.get("detail", False)]
+
+    @classmethod
+    def columns(cls) -> set[str]:
+        """The names of all fields."""
+        return set(cls.list_columns())
+
+    detail_columns = columns
+
+    @classmethod
+    def base_columns(cls) -> set[str]:
+        """The names of those that are no details."""
+        return set(cls.list_columns(detail=False))
+
+    @classmethod
+    def filterable_columns(cls) -> set[str]:
+        """What `filters` may name: all fields, but where `state_column` says otherwise."""
+        known = fields(cls)  # type: ignore[arg-type]
+        return {one.name for one in known if one.metadata.get("filterable", True)}
+
+    @classmethod
+    def humanify(cls, state: Mapping[str, Any]) -> dict[str, Any]:
+        """The same row with times and sizes as text, for people to read."""
+        row = dict(state)
+        for one in fields(cls):  # type: ignore[arg-type]
+            shown = one.metadata.get("format_fn")
+            if shown is not None and row.get(one.name) is not None:
+                row[one.name] = shown(row[one.name])
+        return row
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self.columns():
+        if name not in self.list_columns():
             raise KeyError(name)
         return getattr(self, name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.columns())
+        return iter(self.list_columns())
 
     def __len__(self) -> int:
-        return len(self.columns())
+        return len(self.list_columns())
 
 
 @dataclass(frozen=True)
@@ -72,9 +166,9 @@ class TaskState(StateSchema):
     worker_id: str | None = None
     worker_pid: int | None = None
     required_resources: Mapping[str, float] | None = None
-    start_time_ms: int | None = None
+    start_time_ms: int | None = _time()
     """Since 1970; None: it has not begun, or nobody knows when."""
-    end_time_ms: int | None = None
+    end_time_ms: int | None = _time()
     error_type: str | None = None
     error_message: str | None = None
     reason: str | None = None
@@ -107,7 +201,7 @@ class ObjectState(StateSchema):
     """An object that a daemon knows: those that only their owner ever saw are in no listing."""
 
     object_id: str
-    object_size: int | None = None
+    object_size: int | None = state_column(filterable=True, format_fn=Humanify.memory, default=None)
     state: str = ""
     """What the daemon of its owner's node knows of it, such as `stored` or `pending`."""
     node_id: str | None = None
@@ -132,8 +226,8 @@ class WorkerState(StateSchema):
     """What it runs, by its own word."""
     state: str = ""
     """idle, leased, blocked, starting, driver; of one that has ended dead."""
-    start_time_ms: int | None = None
-    end_time_ms: int | None = None
+    start_time_ms: int | None = _time()
+    end_time_ms: int | None = _time()
     exit_type: str | None = None
     """INTENDED_USER_EXIT, INTENDED_SYSTEM_EXIT, SYSTEM_ERROR, USER_ERROR, NODE_OUT_OF_MEMORY."""
     exit_detail: str | None = None
@@ -151,7 +245,9 @@ class NodeState(StateSchema):
     """The name of its host."""
     is_head_node: bool
     state_message: str | None = None
-    resources_total: Mapping[str, float] | None = None
+    resources_total: Mapping[str, float] | None = state_column(
+        filterable=True, format_fn=Humanify.node_resources, default=None
+    )
     labels: Mapping[str, str] | None = None
 
 
@@ -165,9 +261,9 @@ class JobState(StateSchema):
     status: str
     """RUNNING; SUCCEEDED when its driver has ended, however that was."""
     entrypoint: str = ""
-    start_time: int | None = None
+    start_time: int | None = _time()
     """Milliseconds since 1970."""
-    end_time: int | None = None
+    end_time: int | None = _time()
     driver_info: Mapping[str, Any] | None = None
     """Its `id` (the job's) and `pid`."""
     driver_node_id: str | None = None

@@ -25,8 +25,10 @@ from hoplo.util.state import (
 )
 
 from ..._absent import absent
+from ._client import StateApiClient
 
 __all__ = [
+    "StateApiClient",
     "get_actor",
     "get_job",
     "get_log",

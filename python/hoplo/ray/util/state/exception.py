@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hoplo.exceptions import ConnectionFailedError as ServerUnavailable
 from hoplo.util.state.errors import StateError as RayStateApiException
 
-__all__ = ["RayStateApiException"]
+__all__ = ["RayStateApiException", "ServerUnavailable"]
