@@ -55,6 +55,7 @@ MODULES = [
     "hoplo.util",
     "hoplo.util.actor_pool",
     "hoplo.util.collective.collective",
+    "hoplo.util.collective.group",
     "hoplo.util.collective.types",
     "hoplo.util.inspect",
     "hoplo.util.iter",

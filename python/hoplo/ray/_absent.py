@@ -51,6 +51,8 @@ ABSENT: dict[str, str] = {
     "ray.util.client.server": "init(address='HOST:PORT') joins a cluster from any machine",
     "ray.util.client.worker": "init(address='HOST:PORT') joins a cluster from any machine",
     "ray.util.client_connect": "init(address='HOST:PORT') joins a cluster from any machine",
+    "ray.util.collective.backend_registry": "call another library inside of actors",
+    "ray.util.collective.collective_group": "get_group_handle() gives a group with its methods",
     "ray.util.connect": "init(address='HOST:PORT') joins a cluster from any machine",
     "ray.util.dask.ProgressBarCallback": "dask.diagnostics.ProgressBar works",
     "ray.util.dask.RayDaskCallback": "callbacks of Dask's own hear of each task",

@@ -9,7 +9,8 @@ them. Where no ranks are needed, `hoplo.reduce` and its kin do the same with ref
     _rendezvous.py      the actor in which members meet: who belongs, who is gone, what goes on
     _meeting.py         one operation: whether all mean the same, and who gets what
     _tensors.py         tensors as arrays of numpy
-    types.py            ReduceOp, Backend
+    group.py            the same as methods of an object, as Ray's groups have them
+    types.py            ReduceOp, Backend, options of those methods
 """
 
 from __future__ import annotations

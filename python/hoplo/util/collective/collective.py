@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import hoplo
 from hoplo import _core
@@ -14,6 +14,9 @@ from . import _member, _tensors
 from ._meeting import Call
 from ._member import Membership
 from .types import Backend, ReduceOp
+
+if TYPE_CHECKING:
+    from .group import Group
 
 __all__ = [
     "all_to_all",
@@ -32,6 +35,7 @@ __all__ = [
     "get_rank",
     "gloo_available",
     "init_collective_group",
+    "is_backend_available",
     "is_group_initialized",
     "nccl_available",
     "recv",
@@ -164,9 +168,11 @@ def get_collective_group_size(group_name: str = "default") -> int:
     return -1 if membership is None or membership.view is None else membership.view.size
 
 
-def get_group_handle(group_name: str = "default") -> Membership:
-    """What this process knows of the group. Raises RuntimeError if it does not belong to it."""
-    return _group(group_name)
+def get_group_handle(group_name: str = "default") -> Group:
+    """The group as an object with methods. Raises RuntimeError if this process is none of it."""
+    from .group import Group
+
+    return Group(_group(group_name).name)
 
 
 def shrink(group_name: str = "default", *, timeout: float | None = None) -> tuple[int, int]:
@@ -392,7 +398,20 @@ def recv(
     group.meet_one((source, _rank(group)), call, [], [array], _seconds(timeout, group.timeout))
 
 
-# ------------------------------------------------------------------------------- of GPUs
+# ------------------------------------------------------------------------------- backends, GPUs
+
+
+def is_backend_available(backend: str) -> bool:
+    """Whether `init_collective_group` takes it.
+
+    >>> is_backend_available("gloo"), is_backend_available("nccl")
+    (True, False)
+    """
+    try:
+        Backend(backend)
+    except ValueError:
+        return False
+    return True
 
 
 def nccl_available() -> bool:

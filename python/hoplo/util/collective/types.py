@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import timedelta
 from enum import Enum
+from importlib.util import find_spec
 
-__all__ = ["Backend", "ReduceOp"]
+__all__ = [
+    "AllGatherOptions",
+    "AllReduceOptions",
+    "Backend",
+    "BarrierOptions",
+    "BroadcastOptions",
+    "RecvOptions",
+    "ReduceOp",
+    "ReduceOptions",
+    "ReduceScatterOptions",
+    "SendOptions",
+    "cupy_available",
+    "torch_available",
+    "unset_timeout_ms",
+]
 
 
 class ReduceOp(Enum):
@@ -35,6 +52,7 @@ class Backend(str):
     TORCH_GLOO = "torch_gloo"
     MPI = "mpi"
     NCCL = "nccl"
+    UNRECOGNIZED = "unrecognized"
 
     def __new__(cls, name: str) -> Backend:
         known = ("auto", "gloo", "torch_gloo", "mpi")
@@ -51,3 +69,100 @@ class Backend(str):
             names = ", ".join(map(repr, known))
             raise ValueError(f"backend must be one of {names}, not {name!r}")
         return super().__new__(cls, lower)
+
+
+# ------------------------------------------------------------------------------- of handles
+
+unset_timeout_ms = timedelta(milliseconds=-1)
+"""The timeout of the group. Others are a timedelta or milliseconds."""
+
+
+@dataclass
+class BarrierOptions:
+    """Of `barrier` of a group's handle."""
+
+    timeout_ms: timedelta | float = unset_timeout_ms
+
+
+@dataclass
+class AllReduceOptions:
+    """Of `allreduce` of a group's handle.
+
+    >>> AllReduceOptions(ReduceOp.MAX).timeout_ms == unset_timeout_ms
+    True
+    """
+
+    reduceOp: ReduceOp = ReduceOp.SUM  # noqa: N815
+    timeout_ms: timedelta | float = unset_timeout_ms
+
+
+@dataclass
+class ReduceOptions:
+    """Of `reduce` of a group's handle."""
+
+    reduceOp: ReduceOp = ReduceOp.SUM  # noqa: N815
+    root_rank: int = 0
+    """The rank that gets the result."""
+    root_tensor: int = 0
+    """Of several GPUs, so always 0."""
+    timeout_ms: timedelta | float = unset_timeout_ms
+
+
+@dataclass
+class BroadcastOptions:
+    """Of `broadcast` of a group's handle."""
+
+    root_rank: int = 0
+    """The rank whose tensor all get."""
+    root_tensor: int = 0
+    """Of several GPUs, so always 0."""
+    timeout_ms: timedelta | float = unset_timeout_ms
+
+
+@dataclass
+class AllGatherOptions:
+    """Of `allgather` of a group's handle."""
+
+    timeout_ms: timedelta | float = unset_timeout_ms
+
+
+@dataclass
+class ReduceScatterOptions:
+    """Of `reducescatter` of a group's handle."""
+
+    reduceOp: ReduceOp = ReduceOp.SUM  # noqa: N815
+    timeout_ms: timedelta | float = unset_timeout_ms
+
+
+@dataclass
+class SendOptions:
+    """Of `send` of a group's handle."""
+
+    dst_rank: int = 0
+    dst_gpu_index: int = 0
+    """Of several GPUs, so always 0."""
+    n_elements: int = 0
+    """0: all, and nothing else."""
+    timeout_ms: timedelta | float = unset_timeout_ms
+
+
+@dataclass
+class RecvOptions:
+    """Of `recv` of a group's handle."""
+
+    src_rank: int = 0
+    src_gpu_index: int = 0
+    """Of several GPUs, so always 0."""
+    n_elements: int = 0
+    """0: all, and nothing else."""
+    timeout_ms: timedelta | float = unset_timeout_ms
+
+
+def torch_available() -> bool:
+    """Whether torch is installed, whose tensors on the CPU may be given."""
+    return find_spec("torch") is not None
+
+
+def cupy_available() -> bool:
+    """False: arrays of cupy are in the memory of GPUs."""
+    return False
