@@ -560,9 +560,7 @@ impl SessionMachine {
                         self.warned.retain(|of, by| *of != before || *by != actor);
                     }
                     self.warned.insert(lack.to_string(), actor);
-                    let line = format!(
-                        "{actor} can never start here as it is: {reason}; it stays pending"
-                    );
+                    let line = format!("{actor} can start nowhere yet: {reason}; it stays pending");
                     effects.push(Effect::Warn { line });
                 }
                 (Status::Pending { reason, infeasible }, None)
