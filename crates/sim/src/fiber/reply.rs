@@ -76,7 +76,6 @@ impl Cluster {
             Some(call) if fiber.not_begun => {
                 self.count("calls that were given back");
                 self.note(|| format!("{id} gives {} back", call.task));
-                self.begins_not(call.task, call.attempt);
                 fiber.reply = Some(Reply::not_begun(self.now, call));
                 Flow::Next
             }
@@ -175,6 +174,10 @@ impl Cluster {
         let index = if reply.written > 0 { reply.written as u32 } else { reply.header.index };
         let last = ReplyHeader { index, ..reply.header };
         self.reply(id, call, last, &reply.returned[reply.written..]);
+        if fiber.not_begun {
+            // Only now: who is killed before has taken the call, for all that its caller knows (seed 502406).
+            self.begins_not(call.task, call.attempt);
+        }
         let client = self.client(id);
         if client.replying.get(&call.caller) == Some(&thread) {
             client.replying.remove(&call.caller);
