@@ -220,11 +220,17 @@ class Pool:
         single: bool = False,
     ) -> AsyncResult:
         self._refuse_when_closed()
-        result = AsyncResult(count, callback, error_callback, single, self)
+        result = AsyncResult(count, callback, self._for_errors(error_callback), single, self)
         function = hoplo.put(Function(func))
         for index, chunk in enumerate(chunks):
             self._dispatcher.post(Chunk(function, how, chunk, index, result))
         return result
+
+    def _for_errors(
+        self, callback: Callable[[BaseException], Any] | None
+    ) -> Callable[[BaseException], Any] | None:
+        """What is called with an error where the program gave this `error_callback`."""
+        return callback
 
     def _submit_lazily(
         self,

@@ -6,6 +6,7 @@ Ray's fields that hoplo does not know are not there, rather than empty: see the 
 from __future__ import annotations
 
 import datetime
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -86,6 +87,12 @@ def _time() -> Any:
     return state_column(filterable=True, format_fn=Humanify.timestamp, default=None)
 
 
+@functools.cache
+def _names(schema: type[StateSchema]) -> frozenset[str]:
+    """Of its columns: each access to each row asks for them."""
+    return frozenset(schema.list_columns())
+
+
 class StateSchema(Mapping[str, Any]):
     """A row: `row.name` and `row["name"]` are the same.
 
@@ -135,7 +142,7 @@ class StateSchema(Mapping[str, Any]):
         return row
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self.list_columns():
+        if name not in _names(type(self)):
             raise KeyError(name)
         return getattr(self, name)
 

@@ -68,23 +68,13 @@ class Pool(multiprocessing.Pool):
             actor_options={**(actor_options or {}), **(ray_remote_args or {})},
         )
 
-    def _submit(
-        self,
-        func: Callable[..., Any],
-        chunks: Iterable[list[Any]],
-        count: int,
-        how: int,
-        callback: Callable[[Any], Any] | None,
-        error_callback: Callable[[BaseException], Any] | None,
-        single: bool = False,
-    ) -> AsyncResult:
-        if error_callback is not None:
-            error_callback = _wrapping(error_callback)
-        return super()._submit(func, chunks, count, how, callback, error_callback, single)
+    def _for_errors(
+        self, callback: Callable[[BaseException], Any] | None
+    ) -> Callable[[BaseException], Any] | None:
+        if callback is None:
+            return None
 
+        def call(error: BaseException) -> Any:
+            return callback(PoolTaskError(error) if isinstance(error, TaskError) else error)
 
-def _wrapping(callback: Callable[[BaseException], Any]) -> Callable[[BaseException], Any]:
-    def call(error: BaseException) -> Any:
-        return callback(PoolTaskError(error) if isinstance(error, TaskError) else error)
-
-    return call
+        return call
