@@ -57,8 +57,6 @@ pub(super) struct Actor {
     pub abandoned: bool,
     /// Calls that may lie before it.
     pub depth_max: usize,
-    /// What it lacks to start, if its line in `warned` said so.
-    pub warned_for: Option<String>,
     /// This process has told the daemon to kill it, for good.
     pub killed: bool,
 }
@@ -303,7 +301,6 @@ impl SessionMachine {
                 unfinished: 0,
                 abandoned: false,
                 depth_max: ACTOR_DEPTH_MAX,
-                warned_for: None,
                 killed: false,
             }
         })
@@ -433,9 +430,7 @@ impl SessionMachine {
 
     pub(super) fn handle_dropped(&mut self, actor: ActorId) {
         let state = self.actors.remove(&actor);
-        if let Some(lack) = state.as_ref().and_then(|state| state.warned_for.as_ref()) {
-            self.warned.retain(|of, by| of != lack || *by != actor);
-        }
+        self.warned.retain(|_, by| *by != actor);
         self.reasons -= u64::from(state.as_ref().is_some_and(|state| state.abandoned));
         assert!(state.is_none_or(|state| state.unfinished == 0), "calls hold the handle");
     }
@@ -556,9 +551,7 @@ impl SessionMachine {
                 let lack = lack_of(&reason);
                 let warned = state.status.lack() == Some(lack);
                 if infeasible && !warned && !of_a_kind {
-                    if let Some(before) = state.warned_for.replace(lack.to_string()) {
-                        self.warned.retain(|of, by| *of != before || *by != actor);
-                    }
+                    self.warned.retain(|_, by| *by != actor); // it lacks something else now
                     self.warned.insert(lack.to_string(), actor);
                     let line = format!("{actor} can start nowhere yet: {reason}; it stays pending");
                     effects.push(Effect::Warn { line });
