@@ -1,0 +1,194 @@
+//! What is folded as it comes.
+
+use hoplo_wire::plain::{ARRAY, DICT, LIST, STR};
+
+use super::*;
+
+/// {"w": an array of so many f32}, with a gap of so many bytes.
+fn value(count: usize, flags: u8, gap: u8, number: impl Fn(usize) -> f32) -> Vec<u8> {
+    let mut bytes = vec![DICT, 1, STR, 1, b'w', ARRAY, 11, flags, 1, 255];
+    bytes.extend((count as u64).to_le_bytes());
+    bytes.push(gap);
+    bytes.extend(std::iter::repeat_n(0xaa + flags, usize::from(gap)));
+    bytes.extend((0..count).flat_map(|at| number(at).to_ne_bytes()));
+    bytes
+}
+
+const COUNT: usize = 300_001;
+const OFFSET: u64 = 640;
+
+fn own() -> Vec<u8> {
+    value(COUNT, 2, 5, |at| at as f32)
+}
+
+fn fold(ticket: u64, place: Place, operands: Vec<Location>) -> Order {
+    let (from, op) = (HERE, FoldOp::Sum);
+    Order::Fold { ticket, from, place, written: 0, op, operands }
+}
+
+fn there(len: usize) -> Place {
+    Place { slot: 3, offset: 2 << 20, len: len as u64 }
+}
+
+fn sums(store: &Store, place: Place) -> Vec<u8> {
+    let bytes = store.bytes(place);
+    bytes[bytes.len() - 4 * COUNT..].to_vec()
+}
+
+fn wanted(number: impl Fn(usize) -> f32) -> Vec<u8> {
+    (0..COUNT).flat_map(|at| number(at).to_ne_bytes()).collect()
+}
+
+#[test]
+fn what_comes_is_folded_as_it_comes_and_sent_on() {
+    // Its array begins elsewhere, and not at a multiple of a number's length.
+    let come = value(COUNT, 0, 2, |at| 2.0 * at as f32);
+    let (mut here, location) = Store::holding(&come, OFFSET);
+    let (mut middle, operand) = Store::holding(&own(), OFFSET);
+    let mut last = Store::new();
+    let place = there(come.len());
+    // The same member twice.
+    middle.haul.order(fold(9, place, vec![operand, operand]));
+    here.haul.order(send(9, location, 0));
+    last.haul.order(receive(4, place, 0));
+    middle.haul.order(Order::Relay { to: THERE, ticket: 4, place, offset: 0 });
+    while let Some(piece) = here.piece(THERE) {
+        middle.takes(HERE, &piece);
+        // No number is cut in the middle, so what is relayed is whole numbers.
+        while let Some(piece) = middle.piece(THERE) {
+            last.takes(HERE, &piece);
+        }
+    }
+    let want = wanted(|at| 4.0 * at as f32);
+    assert!(sums(&middle, place) == want && sums(&last, place) == want);
+    assert!(matches!(
+        middle.haul.done()[..],
+        [Done::Received { ticket: 9, .. }, Done::Sent { .. }]
+            | [Done::Sent { .. }, Done::Received { ticket: 9, .. }]
+    ));
+    // HAUL-6: the operand can go.
+    middle.hauler.waiting();
+    assert_eq!(middle.close(operand), CloseOutcome::Closed);
+}
+
+#[test]
+fn without_operands_what_comes_is_copied() {
+    let bytes = some_bytes(1_000_000);
+    let (mut here, location) = Store::holding(&bytes, OFFSET);
+    let mut there_ = Store::new();
+    let place = there(bytes.len());
+    there_.haul.order(fold(9, place, vec![]));
+    here.haul.order(send(9, location, 0));
+    carry(&mut here, &mut there_);
+    assert!(there_.bytes(place) == bytes);
+}
+
+#[test]
+fn what_begins_here_is_made_when_it_is_sent() {
+    let (mut here, source) = Store::holding(&own(), OFFSET);
+    let mut there_ = Store::new();
+    let place = there(own().len());
+    let (op, operands) = (FoldOp::Prod, vec![source]);
+    here.haul.order(Order::FoldHere { ticket: 9, place, op, source, operands });
+    here.hauler.waiting();
+    assert!(here.haul.done().is_empty());
+    assert!(sums(&here, place).iter().all(|byte| *byte == 0), "nobody asked for it");
+    there_.haul.order(receive(4, place, 0));
+    here.haul.order(Order::Relay { to: THERE, ticket: 4, place, offset: 0 });
+    carry(&mut here, &mut there_);
+    let want = wanted(|at| (at as f32) * (at as f32));
+    assert!(sums(&there_, place) == want && sums(&here, place) == want);
+    let done = here.haul.done();
+    assert!(matches!(done[..], [Done::Received { ticket: 9, .. }, Done::Sent { .. }]), "{done:?}");
+}
+
+/// Of two that were as long, the last chunk of the second one was sent before it was made, when the first one had become whole.
+#[test]
+fn of_two_that_begin_here_each_is_made_before_it_is_sent() {
+    let bytes = value(100_001, 2, 5, |at| at as f32);
+    let (mut here, source) = Store::holding(&bytes, OFFSET);
+    let mut there_ = Store::new();
+    let len = bytes.len() as u64;
+    for number in 0..2 {
+        let slot = 3 + number;
+        let place = Place { slot, offset: u64::from(1 + number) << 20, len };
+        let (ticket, op, operands) = (u64::from(number), FoldOp::Sum, vec![source]);
+        here.haul.order(Order::FoldHere { ticket, place, op, source, operands });
+        here.haul.order(Order::Relay { to: THERE, ticket, place, offset: 0 });
+        there_.haul.order(receive(ticket, place, 0));
+    }
+    carry(&mut here, &mut there_);
+    let want = value(100_001, 2, 5, |at| 2.0 * at as f32);
+    for number in 0..2 {
+        let offset = u64::from(1 + number) << 20;
+        let place = Place { slot: 3 + number, offset, len };
+        assert!(there_.bytes(place) == want, "{number}");
+    }
+}
+
+fn why(store: &Store) -> String {
+    match &store.haul.done()[..] {
+        [Done::Stopped { ticket: 9, why, .. } | Done::Unfit { ticket: 9, why }] => why.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_differs_is_found_out() {
+    // Another key, of the same length.
+    let mut come = own();
+    come[4] = b'v';
+    let (mut here, location) = Store::holding(&come, OFFSET);
+    let (mut middle, operand) = Store::holding(&own(), OFFSET);
+    middle.haul.order(fold(9, there(come.len()), vec![operand]));
+    here.haul.order(send(9, location, 0));
+    let piece = here.piece(THERE).unwrap();
+    middle.takes(HERE, &piece);
+    assert!(why(&middle).contains("differ in structure"));
+    // Another dtype, another shape, one array more or less.
+    let array =
+        |kind, count| [vec![ARRAY, kind, 0, 1, count, 0], vec![1; 4 * count as usize]].concat();
+    let list = |items: &[Vec<u8>]| [vec![LIST, items.len() as u8], items.concat()].concat();
+    let [ints, floats, four] = [array(6, 4), array(11, 4), array(11, 3)];
+    let pairs = [
+        (ints.clone(), floats.clone()),
+        (floats.clone(), four.clone()),
+        (list(&[floats.clone(), four.clone()]), list(&[four.clone(), floats.clone()])),
+        (list(std::slice::from_ref(&floats)), list(&[floats.clone(), four])),
+        (floats.clone(), list(&[floats])),
+    ];
+    for (come, own) in pairs.iter().flat_map(|(one, other)| [(one, other), (other, one)]) {
+        let (mut here, location) = Store::holding(come, OFFSET);
+        let (mut middle, operand) = Store::holding(own, OFFSET);
+        middle.haul.order(fold(9, there(come.len()), vec![operand]));
+        here.haul.order(send(9, location, 0));
+        let piece = here.piece(THERE).unwrap();
+        middle.takes(HERE, &piece);
+        assert!(why(&middle).contains("differ in structure"), "{come:?} {own:?}");
+    }
+}
+
+#[test]
+fn what_nodes_do_not_fold_is_told() {
+    let complex = [vec![ARRAY, 13, 0, 1, 2, 0], vec![1; 16]].concat();
+    let cases = [(complex, "nodes do not fold C64 by Prod"), (vec![7; 22], "no array")];
+    for (bytes, text) in cases {
+        let (mut store, operand) = Store::holding(&bytes, OFFSET);
+        let (place, from, op) = (there(bytes.len()), HERE, FoldOp::Prod);
+        let operands = vec![operand];
+        store.haul.order(Order::Fold { ticket: 9, from, place, written: 0, op, operands });
+        store.hauler.waiting();
+        let why = why(&store);
+        assert!(why.contains(text), "{why}");
+    }
+    // An operand that moved, and room on disk.
+    let (mut store, operand) = Store::holding(&own(), OFFSET);
+    let stale = Location { generation: operand.generation + 1, ..operand };
+    store.haul.order(fold(9, there(own().len()), vec![stale]));
+    store.hauler.waiting();
+    why(&store);
+    let place = Place { slot: 3, offset: ARENA_BYTES + 4096, len: own().len() as u64 };
+    store.haul.order(fold(9, place, vec![operand]));
+    store.hauler.waiting();
+    assert!(why(&store).contains("on disk"));
+}
