@@ -2,7 +2,7 @@
 #
 #   make build   release wheel into .venv: .venv/bin/python and .venv/bin/hoplo work
 #   make wheel   dist/hoplo-*.whl, its name checked against what it needs, tried in a fresh environment
-#   make wheels  one for each CPython 3.11 to 3.14 that is here
+#   make wheels  one for each CPython 3.11 to 3.14; what is for one that is not here is not run
 #   make wheels-aarch64  the same for aarch64 and glibc 2.28, from any machine; their names are checked, and nothing is run
 #   make demo    build, then examples/train_policy.py
 #   make test    formatting, lints, Rust tests, simulation, Python tests
@@ -37,7 +37,11 @@ PYTEST_FLAGS ?=
 # The wheel for the Python in VENV and this machine, and that for aarch64: others may lie beside them.
 PYTHON_TAG = $(shell $(VENV_PYTHON) -c 'import sys; print("cp%d%d" % sys.version_info[:2])')
 WHEEL = dist/hoplo-*-$(PYTHON_TAG)-*_$(shell uname -m).whl
-WHEEL_AARCH64 = dist/hoplo-*-$(PYTHON_TAG)-*_aarch64.whl
+# For another Python, or for another machine than this one.
+FOR_PYTHON = $(shell $(VENV_PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+FOR_MACHINE = $(shell uname -m)
+FOR_TAG = $(subst .,,$(FOR_PYTHON))
+WHEEL_ELSEWHERE = dist/hoplo-*-cp$(FOR_TAG)-*_$(FOR_MACHINE).whl
 
 # Every cargo run sees the same Python and the same target folder, so that the wheel, the
 # lints and `make dev` share their builds instead of invalidating one another's.
@@ -56,7 +60,7 @@ PYTHON_SOURCES := $(shell find python/hoplo -type f \( -name '*.py' -o -name '*.
 WHEEL_SOURCES := $(RUST_SOURCES) $(PYTHON_SOURCES) setup.py pyproject.toml LICENSE $(wildcard README.md)
 LINTED := python examples alias setup.py $(wildcard bench docs tests)
 
-.PHONY: build wheel wheels wheel-aarch64 wheels-aarch64 demo demo-cluster test dev format clean check-tools bench bench-rivals bench-control \
+.PHONY: build wheel wheels wheel-elsewhere wheels-aarch64 demo demo-cluster test dev format clean check-tools bench bench-rivals bench-control \
         bench-cluster bench-faults bench-collectives bench-collectives-figures bench-collectives-rivals bench-scale \
         test-format test-lint test-types test-rust test-machines test-loom test-sim \
         test-instructions test-python test-soak test-cluster soak soak-rust soak-sim soak-programs soak-cluster record-instructions
@@ -113,22 +117,30 @@ wheel: build
 	@ls $(WHEEL)
 
 # Only the extension is compiled again for each. What fails to build or to run fails all.
-wheels wheels-aarch64:
+wheels:
 	@for version in 3.11 3.12 3.13 3.14; do \
-	  python$$version -c '' 2>/dev/null || { echo "without python$$version: no wheel for it"; continue; }; \
-	  $(MAKE) --no-print-directory $(@:wheels%=wheel%) PYTHON=python$$version VENV=.venv-$$version || exit; \
+	  if python$$version -c '' 2>/dev/null; then \
+	    $(MAKE) --no-print-directory wheel PYTHON=python$$version VENV=.venv-$$version || exit; \
+	  else \
+	    echo "without python$$version its wheel is built and not run"; \
+	    $(MAKE) --no-print-directory wheel-elsewhere FOR_PYTHON=$$version || exit; \
+	  fi; \
 	done
 
-# The Python that builds it says which version it is for, and nothing else: another one's module has another name.
-wheel-aarch64: check-tools $(VENV)/.build-tools $(VENV)/.cross
-	@rm -rf build $(WHEEL_AARCH64)
-	@PATH=$(CURDIR)/$(VENV)/bin:$$PATH CARGO=$(CURDIR)/tests/cargo_aarch64.sh \
-	  CARGO_BUILD_TARGET=aarch64-unknown-linux-gnu.2.28 _PYTHON_HOST_PLATFORM=linux-aarch64 \
-	  SETUPTOOLS_EXT_SUFFIX=$$($(VENV_PYTHON) -c 'import sys; print(".cpython-%d%d-aarch64-linux-gnu.so" % sys.version_info[:2])') \
-	  PYO3_CROSS_PYTHON_VERSION=$$($(VENV_PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])') \
+wheels-aarch64:
+	@for version in 3.11 3.12 3.13 3.14; do \
+	  $(MAKE) --no-print-directory wheel-elsewhere FOR_PYTHON=$$version FOR_MACHINE=aarch64 || exit; \
+	done
+
+# For a Python or a machine that is not here. PyO3 knows what each CPython looks like, zig links for an old glibc, and nothing is run.
+wheel-elsewhere: check-tools $(VENV)/.build-tools $(VENV)/.cross
+	@rm -rf build $(WHEEL_ELSEWHERE)
+	@PATH=$(CURDIR)/$(VENV)/bin:$$PATH CARGO=$(CURDIR)/tests/cargo_zig.sh \
+	  CARGO_BUILD_TARGET=$(FOR_MACHINE)-unknown-linux-gnu.2.28 _PYTHON_HOST_PLATFORM=linux-$(FOR_MACHINE) \
+	  SETUPTOOLS_EXT_SUFFIX=.cpython-$(FOR_TAG)-$(FOR_MACHINE)-linux-gnu.so PYO3_CROSS_PYTHON_VERSION=$(FOR_PYTHON) \
 	  $(PIP) wheel --no-build-isolation --no-deps --wheel-dir dist .
-	@$(VENV_PYTHON) tests/check_wheel.py $(WHEEL_AARCH64)
-	@ls $(WHEEL_AARCH64)
+	@$(VENV_PYTHON) tests/check_wheel.py $(WHEEL_ELSEWHERE)
+	@ls $(WHEEL_ELSEWHERE)
 
 # ---------------------------------------------------------------------------- demo
 
@@ -248,7 +260,8 @@ $(BENCH)/.rivals: requirements/rivals.txt
 
 # The wheel, as a user has it; BENCH_FLAGS=--quick only shows that everything runs.
 bench: build bench-rivals
-	@command -v mpirun >/dev/null || echo "without mpirun (Debian: openmpi-bin) the simulation has no rival"
+	@command -v mpirun >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends openmpi-bin; } \
+	  || echo "without mpirun (Debian: openmpi-bin) the simulation has no rival" >&2
 	@$(BENCH_PIP) uninstall --yes hoplo
 	@rm -f $(BENCH)/lib/python3*/site-packages/hoplo-dev.pth $(BENCH)/bin/hoplo
 	@$(BENCH_PIP) install --no-deps $(WHEEL)

@@ -3,6 +3,7 @@
 Everything that can be said without code is in pyproject.toml.
 """
 
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -26,10 +27,16 @@ def readme() -> str:
 
 
 class Wheel(bdist_wheel):
-    """Its name says which glibc the binaries in it need: pip refuses it where that is missing."""
+    """Its name says which Python and which glibc the binaries in it need.
+
+    pip refuses it where these are missing. The Python is that which runs this, or another one for
+    which the extension is built, as PyO3 is told.
+    """
 
     def get_tag(self) -> tuple[str, str, str]:
         python, abi, platform = super().get_tag()
+        if version := os.environ.get("PYO3_CROSS_PYTHON_VERSION"):
+            python = abi = "cp" + version.replace(".", "")
         system, _, machine = platform.partition("_")
         needed = glibc_needed_by(Path(self.bdist_dir))
         if system == "linux" and needed:

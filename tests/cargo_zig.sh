@@ -1,5 +1,5 @@
 #!/bin/sh
-# A cargo for setuptools-rust that builds for aarch64 by zig, whose linker knows old versions of glibc: `make wheels-aarch64`.
+# A cargo for setuptools-rust that builds by zig, whose linker knows other machines and old versions of glibc: `make wheel-elsewhere`.
 export CARGO=cargo
 case $1 in
 build) shift && exec cargo-zigbuild zigbuild "$@" ;;
