@@ -91,8 +91,6 @@ class _Reader(ast.NodeVisitor):
         if name is not None:
             self._found(node.lineno, name)
             return  # what is inside is the beginning of that name
-        if node.attr in _absent.METHODS and self._is_remote(node.value):
-            self._say(node.lineno, f".{node.attr}()", NOT_THERE, _absent.METHODS[node.attr])
         self.generic_visit(node)
 
     def visit_Name(self, node: ast.Name) -> None:

@@ -17,7 +17,7 @@ def test_the_doctor_finds_each_use_by_its_line() -> None:
         "r.init(include_dashboard=True, runtime_env={'conda': 'x', 'pip': []}, nope=1)\n"
         "@r.remote(tensor_transport='nccl')\n"
         "def f(): pass\n"
-        "f.bind(1), f.options(num_gpus=1, blah=2), q.Queue(), q.Nope, Pool([])\n"
+        "f.options(num_gpus=1, blah=2), q.Queue(), q.Nope, Pool([]), r.dag.InputNode\n"
         "r.get(f.remote()), tune.run(f), r.ObjectRef.none()\n"
         "from ray.util.placement_group import PlacementGroup as G, nothing\n"
     )
@@ -34,7 +34,7 @@ def test_the_doctor_finds_each_use_by_its_line() -> None:
         (5, "init(nope=)", missing),
         (6, "ray.remote", there),
         (6, "remote(tensor_transport=)", missing),
-        (8, ".bind()", missing),
+        (8, "ray.dag.InputNode", there),
         (8, "options(blah=)", missing),
         (8, "ray.util.queue.Queue", there),
         (8, "ray.util.queue.Nope", missing),

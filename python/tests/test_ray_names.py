@@ -127,22 +127,6 @@ def test_a_module_takes_no_functions_place() -> None:
     assert group is type(hoplo.util.placement_group([{"CPU": 1}]))
 
 
-@pytest.mark.parametrize("call", ["bind", "experimental_compile"])
-def test_graphs_that_are_compiled_say_what_to_call(call: str) -> None:
-    @ray.remote
-    def f() -> None:
-        pass
-
-    @ray.remote
-    class A:
-        def m(self) -> None:
-            pass
-
-    for target in (f, A, A.remote().m):
-        with pytest.raises(NotImplementedError, match=r"call \.remote\(\) with refs"):
-            getattr(target, call)(1)
-
-
 def test_options_that_hoplo_has_not_are_refused_by_name() -> None:
     with pytest.raises(TypeError, match=r"remote\(tensor_transport=\) is not in hoplo; arrays"):
         ray.remote(tensor_transport="nccl")

@@ -25,11 +25,12 @@ ABSENT: dict[str, str] = {
     "ray.cluster_utils": "start nodes by `hoplo start`, each with a --temp-dir of its own",
     "ray.cpp_function": "hoplo runs Python only; call C++ by ctypes or pybind11 inside a task",
     "ray.cross_language": "hoplo runs Python only",
-    "ray.dag": "call .remote() with refs as arguments: that makes the same graph",
+    "ray.dag.collective_node": "hoplo.allreduce(refs) and its kin take refs of any calls",
+    "ray.dag.context": "compiled graphs have no settings here",
     "ray.dashboard": "`hoplo status`, `hoplo list` and `hoplo logs` show what runs",
     "ray.data": "hoplo has no datasets: util.map_unordered over chunks does much of it",
     "ray.experimental.channel": "pass refs, or stream values from a generator task",
-    "ray.experimental.compiled_dag_ref": "call .remote() with refs as arguments",
+    "ray.experimental.collective": "hoplo.allreduce(refs) and its kin take refs of any calls",
     "ray.experimental.dynamic_resources": "give resources to init() or `hoplo start`",
     "ray.experimental.rdt": "arrays go through the object store",
     "ray.experimental.set_resource": "give resources to init() or `hoplo start`",
@@ -113,12 +114,6 @@ OPTIONS: dict[str, str] = {
     "_tensor_transport": "arrays and tensors go through the object store",
 }
 """Of `remote`, `options`, `method` and `put`."""
-
-METHODS: dict[str, str] = {
-    "bind": "call .remote() with refs as arguments: that makes the same graph",
-    "experimental_compile": "call .remote() with refs as arguments",
-}
-"""Of remote functions, actor classes and methods."""
 
 
 def remedy(name: str) -> str | None:

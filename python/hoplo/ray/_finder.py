@@ -20,6 +20,13 @@ from ._absent import FACADE, as_ray, told
 PREFIXES = ("ray.", f"{FACADE}.")
 ELSEWHERE = {
     "cloudpickle": "cloudpickle",
+    "dag.class_node": "hoplo.ray.dag",
+    "dag.compiled_dag_node": "hoplo.ray.dag",
+    "dag.dag_node": "hoplo.ray.dag",
+    "dag.function_node": "hoplo.ray.dag",
+    "dag.input_node": "hoplo.ray.dag",
+    "dag.output_node": "hoplo.ray.dag",
+    "experimental.compiled_dag_ref": "hoplo.ray.dag",
     "experimental.locations": "hoplo.experimental",
     "runtime_env.runtime_env": "hoplo.ray.runtime_env",
     "util.accelerators.accelerators": "hoplo.ray.util.accelerators",

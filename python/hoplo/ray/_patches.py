@@ -14,9 +14,9 @@ from hoplo import _api, _core
 from hoplo.actor import ActorClass
 from hoplo.exceptions import ActorError, HoploError, TaskError
 
-from ._absent import METHODS, refusing
 from ._ids import ActorID, ObjectID, TaskID
 from ._nodes import address_of_node
+from .dag import bind_class, bind_function, bind_method
 from .exceptions import from_bytes, to_bytes
 
 _task_id_of = _core.ObjectRef.task_id
@@ -56,9 +56,9 @@ def install(version: str) -> None:
     _set(ActorError, "preempted", False)  # hoplo does not tell such deaths from others
     _set(_api.Context, "python_version", platform.python_version())
     _set(_api.Context, "ray_version", version)
-    for kind in (_core.RemoteFunction, _core.ActorMethod, ActorClass):
-        for name in METHODS:
-            _set(kind, name, refusing(name, METHODS[name]))
+    _set(_core.RemoteFunction, "bind", bind_function)
+    _set(_core.ActorMethod, "bind", bind_method)
+    _set(ActorClass, "bind", bind_class)
 
 
 def name_resources() -> None:
