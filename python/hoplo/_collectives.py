@@ -86,7 +86,14 @@ def reduce(
     >>> len(hoplo.get(members))
     2
     """
-    given = _refs("reduce", refs)
+    total, members = _reduced("reduce", refs, op, n, deterministic, on, for_all=False)
+    return (total, members) if with_members else total
+
+
+def _reduced(
+    name: str, refs: Any, op: Any, n: Any, deterministic: Any, on: Any, *, for_all: bool
+) -> tuple[Ref, Ref]:
+    given = _refs(name, refs)
     check_op(op)
     if n is not None:
         if isinstance(n, bool) or not isinstance(n, int):
@@ -94,25 +101,31 @@ def reduce(
         if not 1 <= n <= len(given):
             raise ValueError(f"n must be from 1 to the number of refs, {len(given)}, not {n}")
     deterministic = _options.boolean("deterministic", deterministic)
-    task = _task("hoplo.reduce", _reduce, 2, _where(on))
+    task = _task(f"hoplo.{name}", _reduce, 2, _where(on))
+    near = given[:1] if for_all else []
+    if near:
+        task = task.options(_near_first=True)  # what goes round begins at a node with a member
     # In a list: the task begins at once, and waits for each of them itself.
-    total, members = task.remote(op, given, n, deterministic)
-    return (total, members) if with_members else total
+    total, members = task.remote(near, op, given, n, deterministic)
+    return total, members
 
 
 def allreduce(
     refs: Sequence[Ref], op: Any = "sum", *, n: int | None = None, deterministic: bool = False
 ) -> Ref:
-    """`reduce` whose result many read: who gets it passes it on to others that get it.
+    """`reduce` whose result many read: all nodes that have members, and whoever else gets it.
 
-    So it takes about as long for many nodes as for one, when they get it at the same time.
+    Large members go round the nodes that have them, and each of these ends with the result. So it
+    takes little longer than to bring it to one of them, and who gets it there within a second need
+    not wait for it. Other nodes fetch it, and pass it on to each other.
+
     Arguments and errors are those of `reduce`.
 
     >>> import numpy as np
     >>> hoplo.get(hoplo.allreduce([hoplo.put(np.ones(2)), hoplo.put(np.ones(2))]))
     array([2., 2.])
     """
-    return reduce(refs, op, n=n, deterministic=deterministic)
+    return _reduced("allreduce", refs, op, n, deterministic, None, for_all=True)[0]
 
 
 def gather(refs: Sequence[Ref], *, on: Any = None) -> Ref:
@@ -224,9 +237,12 @@ def _one(ref: Any) -> Ref:
 # ------------------------------------------------------------------------------- tasks
 
 
-def _reduce(op: Any, refs: list[Ref], n: int | None, in_order: bool) -> tuple[Any, list[int]]:
+def _reduce(
+    near: list[Ref], op: Any, refs: list[Ref], n: int | None, in_order: bool
+) -> tuple[Any, list[int]]:
     if not in_order and isinstance(op, str):
-        made = _on_their_way(op, refs, len(refs) if n is None else n)
+        for_all = bool(near)
+        made = _on_their_way(op, refs, len(refs) if n is None else n, for_all)
         if made is not None:
             return made
     fold, taken = Fold(op), []
@@ -237,7 +253,7 @@ def _reduce(op: Any, refs: list[Ref], n: int | None, in_order: bool) -> tuple[An
     return fold.value(), sorted(taken)
 
 
-def _on_their_way(op: str, refs: list[Ref], n: int) -> tuple[Any, list[int]] | None:
+def _on_their_way(op: str, refs: list[Ref], n: int, for_all: bool) -> tuple[Any, list[int]] | None:
     """What nodes made of large members while these came here. None: they did not, whatever the
     reason.
 
@@ -247,11 +263,12 @@ def _on_their_way(op: str, refs: list[Ref], n: int) -> tuple[Any, list[int]] | N
     if taken is None:
         return None
     members = [refs[number] for number in taken]
-    for _ in range(_TRIES_MAX):
-        made = _core.fold_members("sum" if op == "mean" else op, members)
+    for attempt in range(_TRIES_MAX):
+        # What cannot go round may go along a chain.
+        made = _core.fold_members(op, members, for_all and attempt == 0)
         try:
             if isinstance(made, _core.Folded):
-                if op != "mean" or made.divide(n):
+                if op != "mean" or made.divides():
                     return made, taken
                 return divided(_core.get(made.put()), n), taken
             _, again, lost = made

@@ -200,21 +200,24 @@ class Folded:
     A task that returns it gives it without a copy.
     """
 
-    def divide(self, count: int) -> bool:
-        """Divides all its numbers.
+    def divides(self) -> bool:
+        """Whether all its numbers can be divided: then they were, for a mean.
 
-        False, and nothing is changed, if one is not floating or complex, or is float16.
+        False if one is not floating or complex, or is float16 or bfloat16.
         """
 
     def put(self) -> ObjectRef[Any]:
         """A ref of the value. ValueError if it is an object already."""
 
-def fold_members(op: str, refs: list[ObjectRef[Any]]) -> Folded | tuple[str, bool, list[int]]:
+def fold_members(
+    op: str, refs: list[ObjectRef[Any]], for_all: bool
+) -> Folded | tuple[str, bool, list[int]]:
     """What all of these, which lie in stores, give together.
 
     Or why nodes cannot make it, whether another try may help, and where in `refs` those are that no
-    node has any more. `op` is "sum", "prod", "min" or "max". Waits until it is made, on its way to
-    this node.
+    node has any more. `op` is "sum", "prod", "min", "max" or "mean"; for a mean, what cannot be
+    divided is summed (`Folded.divides`). Waits until it is made, on its way to this node. With
+    `for_all` the task that runs returns it first, and nodes that have members are to have it, too.
     """
 
 def is_stored(ref: ObjectRef[Any]) -> bool:

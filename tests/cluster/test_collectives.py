@@ -52,7 +52,7 @@ def failing() -> None:
 
 
 def folded(op: str, refs: list[Any]) -> Any:
-    made = _core.fold_members(op, refs)
+    made = _core.fold_members(op, refs, False)
     assert isinstance(made, _core.Folded), made
     return made.put()
 
@@ -61,7 +61,7 @@ def refused(refs: list[Any]) -> str:
     """Why nodes never fold these. One behind that which found it out may be heard first, and says
     that another try may help."""
     for _ in range(20):
-        made = _core.fold_members("sum", refs)
+        made = _core.fold_members("sum", refs, False)
         assert isinstance(made, tuple), made
         why, again, _ = made
         if not again:
@@ -117,16 +117,20 @@ def test_means_are_those_of_numpy(far: Far, dtype: Any) -> None:
 
 
 def test_what_was_folded_is_put_once_and_divided_where_it_can_be(far: Far) -> None:
-    made = _core.fold_members("sum", members(far, [1, 2], dtype="i8"))
+    made = _core.fold_members("mean", members(far, [1, 2], dtype="i8"), False)
     assert isinstance(made, _core.Folded)
-    assert made.divide(2) is False
+    assert made.divides() is False
     total = made.put()
-    assert made.divide(2) is False
+    assert made.divides() is False
     with pytest.raises(ValueError, match="an object already"):
         made.put()
     np.testing.assert_array_equal(hoplo.get(total), sums([1, 2], "i8"))
+    made = _core.fold_members("mean", members(far, [1, 2]), False)
+    assert isinstance(made, _core.Folded)
+    assert made.divides() is True
+    np.testing.assert_array_equal(hoplo.get(made.put()), sums([1, 2]) / 2)
     # One that nobody wants gives its room back: see `nothing_left`.
-    _core.fold_members("sum", members(far, [1, 2]))
+    _core.fold_members("sum", members(far, [1, 2]), False)
 
 
 @pytest.mark.parametrize(
@@ -157,6 +161,7 @@ def test_it_does_not_matter_how_members_came_into_their_stores(far: Far) -> None
     hoplo.wait(refs, num_returns=4, fetch_local=False)
     for taken, want in ((refs, 11), (refs[1:], 10), (refs[::-1], 11)):
         assert (hoplo.get(folded("sum", taken)) == want).all()
+        assert (hoplo.get(hoplo.allreduce(taken)) == want).all()
 
 
 def test_parameters_of_a_model_keep_their_structure(far: Far) -> None:
@@ -166,11 +171,15 @@ def test_parameters_of_a_model_keep_their_structure(far: Far) -> None:
 
     refs = [on(far, node, made).remote(model(x)) for node, x in ((1, 1.0), (2, 2.0), (3, 4.0))]
     hoplo.wait(refs, num_returns=3, fetch_local=False)
-    assert isinstance(_core.fold_members("sum", refs), _core.Folded)
-    got = hoplo.get(hoplo.reduce(refs, "mean"))
-    assert (got["layers"][1][0] == 7 / 3).all()
-    assert (got["layers"][0][1] == np.float32(7) / 3).all()
-    assert got["bias"].tolist() == [7 / 3] * 7
+    assert isinstance(_core.fold_members("sum", refs, False), _core.Folded)
+    means = [
+        hoplo.get(hoplo.reduce(refs, "mean")),
+        *read_at_all(far, hoplo.allreduce(refs, "mean")),
+    ]
+    for got in means:
+        assert (got["layers"][1][0] == 7 / 3).all()
+        assert (got["layers"][0][1] == np.float32(7) / 3).all()
+        assert got["bias"].tolist() == [7 / 3] * 7
 
 
 def test_a_reduce_of_reduces_at_a_node_of_its_own(far: Far) -> None:
@@ -203,6 +212,39 @@ def test_members_of_all_nodes_and_sizes_are_reduced(far: Far) -> None:
             np.testing.assert_array_equal(got, want)
 
 
+def read_at_all(far: Far, ref: Any) -> list[Any]:
+    return hoplo.get([on(far, node, made).remote(ref) for node in range(4)])
+
+
+@pytest.mark.parametrize("nodes", [[0, 1], [0, 1, 2, 3], [3, 1], [0, 0, 2, 3, 3]], ids=str)
+@pytest.mark.parametrize("op", ["sum", "mean", "max"])
+def test_what_goes_round_is_the_same_at_each_node(far: Far, nodes: list[int], op: str) -> None:
+    arrays = [np.arange(ELEMENTS) % 5 + at for at in range(len(nodes))]
+    want = {"sum": np.sum, "mean": np.mean, "max": np.max}[op](arrays, axis=0)
+    for got in read_at_all(far, hoplo.allreduce(members(far, nodes), op)):
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("dtype", ["i4", "f2", BFLOAT16, "f4", "c8"])
+def test_means_that_go_round_are_those_of_numpy(far: Far, dtype: Any) -> None:
+    nodes = [0, 1, 2]
+    want = np.true_divide(sums(nodes, dtype), 3)
+    for mean in read_at_all(far, hoplo.allreduce(members(far, nodes, dtype=dtype), "mean")):
+        assert mean.dtype == (np.dtype(dtype) if dtype != "i4" else np.dtype("f8"))
+        np.testing.assert_array_equal(mean, want.astype(mean.dtype))
+
+
+def test_many_go_round_at_once(far: Far) -> None:
+    """More than may be under way at once, and than there are places for pulls."""
+    refs = members(far, [0, 1, 2, 3])
+    totals = [hoplo.allreduce(refs) for _ in range(24)]
+    want = sums([0] * 4)
+    for total in totals:
+        np.testing.assert_array_equal(hoplo.get(total), want)
+    for got in read_at_all(far, totals[7]):
+        np.testing.assert_array_equal(got, want)
+
+
 # ---- what nodes do not fold ----
 
 
@@ -213,8 +255,9 @@ def test_members_that_differ_are_told_with_both(far: Far) -> None:
     assert "differ in structure" in refused([one, other])
     with pytest.raises(ValueError, match=rf"\(2, {ELEMENTS}\), and member 0 .*\({ELEMENTS}, 2\)"):
         hoplo.get(hoplo.reduce([one, other], deterministic=True))
-    with pytest.raises(ValueError, match="need equal dtypes and shapes"):
-        hoplo.get(hoplo.reduce([one, other]))
+    for reduce in (hoplo.reduce, hoplo.allreduce):
+        with pytest.raises(ValueError, match="need equal dtypes and shapes"):
+            hoplo.get(reduce([one, other]))
     ints = on(far, 3, made).remote(np.zeros((ELEMENTS, 2), int))
     with pytest.raises(ValueError, match="int64"):
         hoplo.get(hoplo.reduce([one, ints]))
@@ -235,7 +278,7 @@ def test_a_value_that_nodes_cannot_look_into_is_told(far: Far) -> None:
 
 def test_what_lies_in_no_store_or_only_here_is_for_tasks(far: Far) -> None:
     small = members(far, [1, 2], elements=3)
-    assert _core.fold_members("sum", small)[0] == "a member is in no store"
+    assert _core.fold_members("sum", small, False)[0] == "a member is in no store"
     why = refused(members(far, [0, 0]))
     assert why == "all members are at this node, or one is at none"
     mixed = [*members(far, [1]), *members(far, [2], elements=ELEMENTS + 1)]

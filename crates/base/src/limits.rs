@@ -415,8 +415,17 @@ pub const PULLS_MAX: usize = 16;
 /// Members of a reduce that nodes fold on their way; of more a task gets each and folds it.
 pub const REDUCE_MEMBERS_MAX: usize = 1024;
 
-/// Reduces whose members are on their way to one node; others are refused, and tasks do them.
+/// Reduces that processes of one node wait for; others are refused, and tasks do them.
 pub const REDUCES_MAX: usize = 64;
+
+/// So many of them are under way at once. Each takes a place for pulls at its nodes (`PULLS_MAX`), and one alone keeps links busy.
+pub const REDUCES_AT_ONCE: usize = 8;
+
+/// Stripes of a ring are at least so long: each costs two frames, and the way round.
+pub const STRIPE_BYTES_MIN: u64 = 64 * 1024;
+
+/// What a node made in a ring waits so long for who reads the result there.
+pub const RING_KEPT: Duration = Duration::from_secs(1);
 
 /// What one node makes for reduces of all nodes at once, what is made and still kept included.
 pub const FOLDS_MAX: usize = 256;

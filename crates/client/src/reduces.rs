@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use hoplo_base::ObjectId;
 use hoplo_core::collective;
-use hoplo_wire::layout::{Layout, PartKind};
+pub use hoplo_core::collective::Wish;
+use hoplo_wire::layout::Layout;
 use hoplo_wire::node::{ToClient, ToNode};
-use hoplo_wire::{FoldOp, NoReduce, Value};
+use hoplo_wire::{NoReduce, Value};
 
 use crate::ask::{GivesUp, answer_of};
 use crate::client::Client;
@@ -17,15 +18,17 @@ impl Client {
     /// Waits for the daemon (no GIL).
     pub fn reduce(
         self: &Arc<Self>,
-        op: FoldOp,
+        wish: Wish,
         members: Vec<ObjectId>,
         gives_up: GivesUp<'_>,
-    ) -> Result<Allocation, NoReduce> {
+    ) -> Result<Made, NoReduce> {
         if !self.are_stored(&members) {
             return Err(NoReduce::new("a member is in no store", false));
         }
         let (request, receiver) = self.requests.lock().open();
-        self.say(&ToNode::Reduce { request, op, members });
+        let Wish { op, divide_by, for_all } = wish;
+        let awaited = for_all.map(|_| request);
+        self.say(&ToNode::Reduce { request, op, members, divide_by, for_all });
         let in_time = answer_of(&receiver, None, gives_up);
         let given_up = in_time.is_none();
         // It is answered all the same: the daemon may have handed it over already.
@@ -39,7 +42,8 @@ impl Client {
         };
         let location = result?;
         let room = self.store.lock().take_over(location);
-        let made = Allocation::new(self, room, location.len as usize);
+        let allocation = Allocation::new(self, room, location.len as usize);
+        let made = Made { allocation: Some(allocation), awaited };
         if given_up {
             return Err(NoReduce::new("it was given up", false));
         }
@@ -54,20 +58,42 @@ impl Client {
     }
 }
 
-impl Allocation {
-    /// Divides all numbers of the value by `count`. False if one is whole, and then nothing is changed.
-    pub fn divide(&mut self, count: u32) -> bool {
-        let bytes = self.bytes_mut().expect("nodes fold in the arena");
-        let layout = Layout::of(bytes).expect("nodes fold what they know the layout of");
-        if !layout.numbers().all(collective::divides) {
-            return false;
+/// What nodes folded: it lies in the store, and is no object yet.
+pub struct Made {
+    allocation: Option<Allocation>,
+    /// The request, if other nodes wait for the word that it has become the result.
+    awaited: Option<u64>,
+}
+
+impl Made {
+    /// To be sealed as the result that was named.
+    pub fn into_result(mut self) -> Allocation {
+        self.allocation.take().expect("only the end takes it")
+    }
+
+    /// To be sealed as anything else.
+    pub fn into_other(mut self) -> Allocation {
+        self.is_no_result();
+        self.allocation.take().expect("only the end takes it")
+    }
+
+    /// Whether all numbers can be divided. Then they were, if that was wished for.
+    pub fn divides(&mut self) -> bool {
+        let bytes = self.allocation.as_mut().and_then(Allocation::bytes_mut);
+        let layout = Layout::of(bytes.expect("nodes fold in the arena"));
+        layout.is_ok_and(|layout| layout.numbers().all(collective::divides))
+    }
+
+    /// Said before anything else can be sealed in its place (COLL-7).
+    fn is_no_result(&mut self) {
+        if let (Some(request), Some(allocation)) = (self.awaited.take(), &self.allocation) {
+            allocation.client().say(&ToNode::ReduceOver { request });
         }
-        let parts: Vec<_> = layout.between(0, bytes.len()).collect();
-        for (part, start, end) in parts {
-            if let PartKind::Numbers(numbers) = layout.parts()[part].kind {
-                collective::divide(numbers, &mut bytes[start..end], count);
-            }
-        }
-        true
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        self.is_no_result();
     }
 }

@@ -334,6 +334,10 @@ impl Client {
 }
 
 impl Allocation {
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
     pub(crate) fn new(client: &Arc<Client>, mut room: Room, len: usize) -> Allocation {
         let address = match &mut room.memory {
             Memory::Arena(claim) => claim.as_mut_ptr() as usize,

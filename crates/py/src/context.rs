@@ -29,7 +29,7 @@ pub(crate) fn parent(py: Python<'_>) -> PyResult<Option<TaskId>> {
     Ok(call.cast::<ActorCall>().ok().map(|call| call.get().task()))
 }
 
-fn running(py: Python<'_>) -> PyResult<Option<Running>> {
+pub(crate) fn running(py: Python<'_>) -> PyResult<Option<Running>> {
     if let Some(running) = current::here() {
         return Ok(Some(running));
     }

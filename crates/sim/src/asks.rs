@@ -12,6 +12,8 @@ use hoplo_wire::{FoldOp, Location, Value};
 use crate::cluster::Cluster;
 use crate::fiber::{Fiber, Flow, Wait};
 use crate::haul::sum;
+use crate::memory::encode_content;
+use crate::sabotage::Sabotage;
 use crate::workload::KvStep;
 
 pub use questions::{Asked, Questions};
@@ -189,15 +191,29 @@ impl Cluster {
             let members: Vec<ObjectId> = stored[stored.len() - many..].to_vec();
             fiber.reducing.clone_from(&members);
             self.note(|| format!("{id} reduces {members:?}"));
-            let op = FoldOp::Sum;
-            return self.ask(id, fiber, |request| ToNode::Reduce { request, op, members });
+            let (op, divide_by) = (FoldOp::Sum, None);
+            // What comes of a ring is to be this one.
+            let for_all = self.rng.one_in(2).then(|| self.client(id).session.next_put());
+            fiber.reduced_for_all = for_all;
+            return self.ask(id, fiber, |request| ToNode::Reduce {
+                request,
+                op,
+                members,
+                divide_by,
+                for_all,
+            });
         }
+        let request = fiber.request;
         match self.answer(id, fiber) {
             Err(flow) => flow,
             Ok(ToClient::Reduced { result: Ok(location), .. }) => {
                 self.count("reduces");
-                let members = sum(std::mem::take(&mut fiber.reducing));
-                self.takes_over(id, location, members);
+                let members = std::mem::take(&mut fiber.reducing);
+                let members = sum(members.into_iter().map(|it| self.books.value_of(it)));
+                let for_all = fiber.reduced_for_all.take().zip(request);
+                if let Some(object) = self.takes_over(id, location, members, for_all) {
+                    fiber.keeps(object);
+                }
                 Flow::Next
             }
             Ok(ToClient::Reduced { result: Err(no), .. }) => {
@@ -213,25 +229,71 @@ impl Cluster {
         }
     }
 
-    /// What was folded lies there, and is this process's to seal: it puts it, or has no use for it.
-    fn takes_over(&mut self, id: ProcessId, location: Location, token: ObjectId) {
+    /// What was folded lies there, and is this process's to seal: it puts it, or has no use for it. `for_all`: as what, and what it asked.
+    fn takes_over(
+        &mut self,
+        id: ProcessId,
+        location: Location,
+        token: ObjectId,
+        for_all: Option<(ObjectId, u64)>,
+    ) -> Option<ObjectId> {
         let Location { slot, offset, len, .. } = location;
         let content = self.here.memory.content(location).to_vec();
         let unsealed = self.here.memory.free_private(location, &[id.slot() as u16]);
         assert!(unsealed, "{id}: somebody reads what was just folded");
         self.client(id).extents.takes_over(location);
-        if self.rng.one_in(4) {
+        let rarely = for_all.is_none() || self.sabotage != Some(Sabotage::RingsAreTrusted);
+        if !rarely || self.rng.one_in(4) {
             self.count("reduces that nobody needed");
-            return self.client(id).extents.reclaim(location);
+            if let Some((object, request)) = for_all {
+                self.say(id, ToNode::ReduceOver { request });
+                self.client(id).extents.reclaim(location);
+                return self.puts_something_else(id, object, len);
+            }
+            self.client(id).extents.reclaim(location);
+            return None;
         }
-        let object = self.client(id).session.next_put();
+        let object = match for_all {
+            Some((object, _)) => object,
+            None => self.client(id).session.next_put(),
+        };
+        self.puts_there(
+            id,
+            object,
+            token,
+            (Location { slot, offset, len, generation: 0 }, content),
+        );
+        Some(object)
+    }
+
+    /// As long, and perhaps in the same place.
+    fn puts_something_else(
+        &mut self,
+        id: ProcessId,
+        object: ObjectId,
+        len: u64,
+    ) -> Option<ObjectId> {
+        let (offset, slot) = self.client(id).extents.allocate(len)?;
+        let content = encode_content(object, &[], 0);
+        let location = Location { slot, offset, len, generation: 0 };
+        self.puts_there(id, object, object, (location, content));
+        Some(object)
+    }
+
+    fn puts_there(
+        &mut self,
+        id: ProcessId,
+        object: ObjectId,
+        token: ObjectId,
+        (location, content): (Location, Vec<u8>),
+    ) {
+        let Location { slot, offset, .. } = location;
         let generation = self.here.memory.seal(slot, offset, content);
-        let location = Location { slot, generation, offset, len };
+        let location = Location { generation, ..location };
         self.session(id, |session, now, effects| {
             session.put_stored(now, object, location, &[], effects);
         });
         self.books.put(object, token);
-        self.watch(id, object);
     }
 
     // ---- keys ----

@@ -128,6 +128,7 @@ impl Counts {
         "pulls that stopped",
         "objects that were relayed",
         "objects that were folded",
+        "objects that were folded in rings",
         "reduces",
         "reduces that nobody needed",
         "reduces that were in vain",

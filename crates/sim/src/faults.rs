@@ -43,6 +43,8 @@ pub struct Plan {
     pub prints: bool,
 
     // ---- of several nodes ----
+    /// One step of a program in eight is a reduce.
+    pub reduces_much: bool,
     pub nodes: u32,
     /// All but the head join within this time, also while programs run.
     pub joins_within: Duration,
@@ -83,6 +85,7 @@ impl Plan {
         Self {
             drivers: 1 + rng.below(3) as u32,
             stores_much: false,
+            reduces_much: false,
             cpus: 1 + rng.below(4),
             gpus: rng.below(3),
             capacity_bytes: [3, 6, 12, 32, 256][rng.below(5) as usize] << 20,
@@ -158,6 +161,7 @@ impl Plan {
             dies_with_copies: rng.one_in(2),
             dies_when_named: apart.one_in(2),
             logs_all: apart.one_in(8),
+            reduces_much: apart.one_in(4),
             news_within: Duration::from_millis(news),
             bulk_window_bytes: window,
             socket_packets: [1, 3, 64][rng.below(3) as usize],

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use hoplo_base::limits::BULK_CHUNK_BYTES;
 use hoplo_base::{NodeNumber, ObjectId};
+use hoplo_core::collective::{Lap, Turn};
 use hoplo_core::objects::haul;
 use hoplo_core::transfer::{Done, Order, Place};
 use hoplo_wire::Location;
@@ -32,6 +33,49 @@ struct Receiving {
     written: u64,
     /// Pinned, and folded into what comes.
     operands: Vec<Location>,
+    ring: Option<Round>,
+}
+
+/// How a ring is walked through, and what the stripes are so far. All bytes of a stripe are alike.
+#[derive(Debug)]
+struct Round {
+    walk: Walk,
+    stripes: BTreeMap<u64, Vec<u8>>,
+}
+
+#[derive(Clone, Debug)]
+struct Walk {
+    lap: Lap,
+    len: u64,
+    of: u64,
+}
+
+impl Walk {
+    /// Of the byte at this place: its number, and where it ends.
+    fn stripe(&self, place: u64) -> (u64, u64) {
+        let end = |stripe: u64| self.len * (stripe + 1) / self.of;
+        let stripe = (0..self.of).find(|it| place < end(*it)).expect("it is in the object");
+        (stripe, end(stripe))
+    }
+
+    /// The next bytes that go, of one stripe: which, how many, and whether they are this node's own.
+    fn going(&self, next: u64, bytes: u64) -> (u64, u64, bool) {
+        let (place, is_own) = self.lap.going(next, bytes);
+        let (stripe, end) = self.stripe(place.start);
+        (stripe, place.end.min(end) - place.start, is_own)
+    }
+}
+
+impl Receiving {
+    /// Up to where it may be sent on.
+    fn mark(&self) -> u64 {
+        self.ring.as_ref().map_or(self.written, |it| it.walk.lap.reach(self.written))
+    }
+
+    /// Bytes that come.
+    fn len(&self) -> u64 {
+        self.ring.as_ref().map_or(self.place.len, |it| it.walk.lap.comes())
+    }
 }
 
 #[derive(Debug)]
@@ -41,6 +85,15 @@ struct Sending {
     next: u64,
     /// Absent: it is still arriving, and relayed.
     pinned: Option<Location>,
+    /// In a ring.
+    walk: Option<Walk>,
+}
+
+impl Sending {
+    /// Bytes that go.
+    fn len(&self) -> u64 {
+        self.walk.as_ref().map_or(self.place.len, |walk| walk.lap.goes())
+    }
 }
 
 impl Hauler {
@@ -53,23 +106,24 @@ impl Hauler {
         self.sending.keys().copied().filter(|node| self.turn(*node).is_some()).collect()
     }
 
-    /// Up to where all of what comes there is written.
-    fn mark(&self, slot: u32) -> Option<u64> {
-        self.receiving.values().find(|it| it.place.slot == slot).map(|it| it.written)
+    /// What comes there.
+    fn coming(&self, slot: u32) -> Option<&Receiving> {
+        self.receiving.values().find(|it| it.place.slot == slot)
     }
 
     /// Whose turn it is, and how many bytes it may send.
     fn turn(&self, to: NodeNumber) -> Option<(usize, u64)> {
         self.sending.get(&to)?.iter().enumerate().find_map(|(at, sending)| {
             let bytes = self.unsent(sending).min(BULK_CHUNK_BYTES as u64);
-            (bytes > 0).then_some((at, bytes))
+            let of_one = |walk: &Walk| walk.going(sending.next, bytes).1;
+            (bytes > 0).then(|| (at, sending.walk.as_ref().map_or(bytes, of_one)))
         })
     }
 
     fn unsent(&self, sending: &Sending) -> u64 {
         let end = match sending.pinned {
-            Some(_) => sending.place.len,
-            None => self.mark(sending.place.slot).unwrap_or(0),
+            Some(_) => sending.len(),
+            None => self.coming(sending.place.slot).map_or(0, Receiving::mark),
         };
         end.saturating_sub(sending.next)
     }
@@ -118,13 +172,22 @@ impl Cluster {
             let hauler = &mut self.here.carrier.hauler;
             match order {
                 Order::Receive { ticket, from, place, written } => {
-                    let operands = Vec::new();
-                    let receiving = Receiving { from, place, written, operands };
+                    let (operands, ring) = (Vec::new(), None);
+                    let receiving = Receiving { from, place, written, operands, ring };
                     hauler.receiving.insert(ticket, receiving);
                 }
-                Order::Fold { ticket, from, place, written, op: _, operands } => {
+                Order::Fold { ticket, from, place, written, operands, .. } => {
                     if self.pins_all(ticket, &operands) {
-                        let receiving = Receiving { from, place, written, operands };
+                        let receiving = Receiving { from, place, written, operands, ring: None };
+                        self.here.carrier.hauler.receiving.insert(ticket, receiving);
+                    }
+                }
+                Order::FoldInRing { ticket, from, place, operands, at, of, .. } => {
+                    if self.pins_all(ticket, &operands) {
+                        let lap = Lap::new(at, of, place.len, |at| at).expect("nodes order well");
+                        let walk = Walk { lap, len: place.len, of: u64::from(of) };
+                        let ring = Some(Round { walk, stripes: BTreeMap::new() });
+                        let receiving = Receiving { from, place, written: 0, operands, ring };
                         self.here.carrier.hauler.receiving.insert(ticket, receiving);
                     }
                 }
@@ -152,11 +215,12 @@ impl Cluster {
                     }
                 }
                 Order::Send { to, ticket, location, offset } => {
-                    self.sends(to, ticket, location, offset);
+                    self.sends(to, ticket, location, offset, None);
                 }
                 Order::Relay { to, ticket, place, offset: next } => {
-                    if hauler.mark(place.slot).is_some() {
-                        let sending = Sending { ticket, place, next, pinned: None };
+                    if let Some(receiving) = hauler.coming(place.slot) {
+                        let walk = receiving.ring.as_ref().map(|ring| ring.walk.clone());
+                        let sending = Sending { ticket, place, next, pinned: None, walk };
                         hauler.sending.entry(to).or_default().push_back(sending);
                         self.count("objects that were relayed");
                     } else {
@@ -180,12 +244,19 @@ impl Cluster {
         }
     }
 
-    fn sends(&mut self, to: NodeNumber, ticket: u64, location: Location, next: u64) {
+    fn sends(
+        &mut self,
+        to: NodeNumber,
+        ticket: u64,
+        location: Location,
+        next: u64,
+        walk: Option<Walk>,
+    ) {
         if self.here.memory.pin(location, haul(self.here.number)) {
             let Location { slot, offset, len, .. } = location;
             let (place, pinned) = (Place { slot, offset, len }, Some(location));
             let queue = self.here.carrier.hauler.sending.entry(to).or_default();
-            queue.push_back(Sending { ticket, place, next, pinned });
+            queue.push_back(Sending { ticket, place, next, pinned, walk });
         } else {
             self.count("objects that moved before they were sent");
             let why = "it moved".to_string();
@@ -245,21 +316,17 @@ impl Cluster {
     /// The next piece for that node: ticket, offset, length, content.
     pub fn next_chunk(&mut self, to: NodeNumber) -> Option<Vec<u8>> {
         self.takes_orders();
-        let here = &mut *self.here;
-        let hauler = &mut here.carrier.hauler;
+        let hauler = &mut self.here.carrier.hauler;
         let (at, len) = hauler.turn(to)?;
         let queue = hauler.sending.get_mut(&to).expect("somebody has a turn");
         let mut sending = queue.remove(at).expect("it is there");
         let mut chunk = sending.ticket.to_le_bytes().to_vec();
         chunk.extend(sending.next.to_le_bytes());
         chunk.extend(len.to_le_bytes());
-        chunk.extend_from_slice(match sending.pinned {
-            Some(location) => here.memory.content(location),
-            None => &hauler.contents[&sending.place.slot][..],
-        });
+        chunk.extend(self.content_of(&sending));
         sending.next += len;
-        if sending.next < sending.place.len {
-            queue.push_back(sending);
+        if sending.next < sending.len() {
+            self.here.carrier.hauler.sending.entry(to).or_default().push_back(sending);
         } else {
             let ticket = sending.ticket;
             self.unpins(Some(sending));
@@ -267,6 +334,22 @@ impl Cluster {
             self.hauled(Done::Sent { to, ticket });
         }
         Some(chunk)
+    }
+
+    /// What its next piece brings.
+    fn content_of(&self, sending: &Sending) -> Vec<u8> {
+        let hauler = &self.here.carrier.hauler;
+        if let Some(location) = sending.pinned {
+            return self.here.memory.content(location).to_vec();
+        }
+        let Some(walk) = &sending.walk else {
+            return hauler.contents[&sending.place.slot].clone();
+        };
+        let receiving = hauler.coming(sending.place.slot).expect("it is relayed");
+        match walk.going(sending.next, 1) {
+            (_, _, true) => self.folded(None, &receiving.operands),
+            (stripe, ..) => receiving.ring.as_ref().expect("it walks").stripes[&stripe].clone(),
+        }
     }
 
     pub fn chunk_arrives(&mut self, from: NodeNumber, chunk: &[u8]) {
@@ -289,14 +372,28 @@ impl Cluster {
         if offset != receiving.written {
             return self.stops_receiving(ticket, "a piece is missing", false);
         }
+        let before = receiving.written;
         receiving.written += len;
         let (place, operands) = (receiving.place, receiving.operands.clone());
-        let is_whole = receiving.written == place.len;
-        let content = match operands.is_empty() {
-            true => chunk[24..].to_vec(),
-            false => self.folded(Some(&chunk[24..]), &operands),
+        let is_whole = receiving.written == receiving.len();
+        let walk = receiving.ring.as_ref().map(|ring| ring.walk.clone());
+        let turn = walk.as_ref().and_then(|walk| walk.lap.coming(before, before + len).next());
+        let comes = &chunk[24..];
+        let content = match (operands.is_empty(), &turn) {
+            (true, _) | (_, Some((Turn::Keep, _))) => comes.to_vec(),
+            (false, _) => self.folded(Some(comes), &operands),
         };
-        self.here.carrier.hauler.contents.insert(place.slot, content);
+        let hauler = &mut self.here.carrier.hauler;
+        if let (Some(walk), Some((_, at))) = (walk, turn) {
+            let receiving = hauler.receiving.get_mut(&ticket).expect("it was just there");
+            let stripes = &mut receiving.ring.as_mut().expect("it walks").stripes;
+            stripes.insert(walk.stripe(at.start).0, content.clone());
+            if is_whole {
+                let all_alike = stripes.values().all(|stripe| *stripe == content);
+                assert!(all_alike && stripes.len() as u64 == walk.of, "COLL-1: {stripes:?}");
+            }
+        }
+        hauler.contents.insert(place.slot, content);
         if is_whole {
             self.seals(ticket, place);
         }
@@ -310,12 +407,15 @@ impl Cluster {
         let content = hauler.contents.remove(&slot).expect("it came");
         let relays = hauler.take_relays(slot);
         if let Some(receiving) = receiving.filter(|it| !it.operands.is_empty()) {
-            self.count("objects that were folded");
+            self.count(match receiving.ring {
+                None => "objects that were folded",
+                Some(_) => "objects that were folded in rings",
+            });
             self.unpins_all(&receiving.operands);
         }
         let generation = self.here.memory.seal(slot, offset, content);
-        for (to, Sending { ticket, next, .. }) in relays {
-            self.sends(to, ticket, Location { slot, generation, offset, len }, next);
+        for (to, Sending { ticket, next, walk, .. }) in relays {
+            self.sends(to, ticket, Location { slot, generation, offset, len }, next, walk);
         }
         self.count("objects that were pulled");
         self.hauled(Done::Received { ticket, generation });

@@ -67,6 +67,8 @@ pub enum Sabotage {
     PiecesAreLost,
     /// A member of a reduce is folded in twice.
     MembersAreFoldedTwice,
+    /// What was made in a ring is taken for the result, whatever became of it.
+    RingsAreTrusted,
     /// An owner runs no task again whose result was lost.
     LossesAreFinal,
     /// A reply of an actor with checkpoints leaves before its home has logged the call.
@@ -146,6 +148,11 @@ impl Sabotage {
                 plan.node_dies_at = None;
             }
             Self::PiecesAreLost | Self::MembersAreFoldedTwice => plan.node_dies_at = None,
+            Self::RingsAreTrusted => {
+                (plan.kills, plan.node_dies_at, plan.stores_much) = (0, None, true);
+                plan.capacity_bytes = plan.capacity_bytes.max(1 << 28);
+                (plan.nodes, plan.reduces_much) = (plan.nodes.clamp(2, 3), true);
+            }
             Self::LossesAreFinal | Self::EstatesAreUntold => {
                 plan.nodes = plan.nodes.max(3);
                 plan.node_dies_at = plan.node_dies_at.or(Some(Instant(20_000_000)));
@@ -186,6 +193,12 @@ impl Cluster {
                     && let Claims::Claim { object } = *claims
                 {
                     *claims = Claims::Release { object };
+                }
+                Some(Word::Peer { from, cover, message })
+            }
+            (Some(Sabotage::RingsAreTrusted), Word::Peer { from, cover, mut message }) => {
+                if let Peer::FoldOver { sealed, .. } = &mut *message {
+                    *sealed = true;
                 }
                 Some(Word::Peer { from, cover, message })
             }

@@ -152,6 +152,9 @@ fn op(rng: &mut Rng, role: Role, depth: u8, plan: &Plan) -> Op {
     let pick = rng.next();
     let waits = matches!(role, Role::Driver | Role::Task | Role::Stream);
     let submits = depth < DEPTH_MAX;
+    if plan.reduces_much && waits && rng.one_in(8) {
+        return Op::Reduce(pick);
+    }
     loop {
         return match rng.below(35) {
             0..=2 => {
@@ -256,11 +259,16 @@ fn kv_step(rng: &mut Rng) -> KvStep {
 
 fn size(rng: &mut Rng, plan: &Plan) -> Option<u64> {
     match rng.below(10) {
-        2..=7 if plan.stores_much => Some(200_000 + rng.below(1 << 20)),
-        0..=1 => Some(200_000 + rng.below(2 << 20)),
+        2..=7 if plan.stores_much => Some(large(rng.below(1 << 20))),
+        0..=1 => Some(large(rng.below(2 << 20))),
         2 => Some(1 + rng.below(5000)),
         _ => None,
     }
+}
+
+/// Half of them are as long as each other, as what is folded round a ring has to be.
+fn large(more: u64) -> u64 {
+    200_000 + if more.is_multiple_of(2) { 1 << 18 } else { more }
 }
 
 fn submission(rng: &mut Rng, depth: u8, plan: &Plan) -> Submission {

@@ -86,3 +86,8 @@ fn a_reply_that_leaves_before_its_call_is_logged_is_found() {
     let signs = ["and is not there in", "and stands at"];
     shows(Sabotage::RepliesDoNotWait, 3000, &signs);
 }
+
+#[test]
+fn what_went_round_and_is_not_the_result_is_read_as_it() {
+    shows(Sabotage::RingsAreTrusted, 500, &["was read and"]);
+}

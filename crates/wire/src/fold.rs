@@ -43,4 +43,16 @@ pub struct Fold {
     pub operands: Vec<ObjectId>,
     /// Higher than that of `upstream` (XFER-8).
     pub turn: u64,
+    /// What it divides all numbers by, in the end: as with `ToNode::Reduce`.
+    pub divide_by: Option<u32>,
+    /// All who fold end with all of it, and what comes is what the next one in the ring makes.
+    pub ring: Option<Ring>,
+}
+
+/// Of a node that folds: its place among so many, and what will have the bytes that it makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ring {
+    pub at: u32,
+    pub of: u32,
+    pub result: ObjectId,
 }

@@ -116,6 +116,11 @@ impl Layout {
             && kind(self).is_some_and(|it| it == PartKind::Gap || len(self) == len(other))
     }
 
+    /// In so many bytes a gap that begins with this one says how long it is.
+    pub fn gap_head(first: u8) -> usize {
+        if first < u8::MAX { 1 } else { 9 }
+    }
+
     pub fn parts(&self) -> &[Part] {
         &self.parts
     }

@@ -30,9 +30,9 @@ pub mod reply;
 pub mod why;
 
 pub use bytes::Malformed;
-pub use fold::{Fold, FoldOp, NoReduce};
+pub use fold::{Fold, FoldOp, NoReduce, Ring};
 pub use object::{Failure, FailureKind, Location, Value};
 pub use reason::Reason;
 
 /// Both ends of every connection must have the same; raised with every change of a layout.
-pub const PROTOCOL_VERSION: u32 = 25;
+pub const PROTOCOL_VERSION: u32 = 26;

@@ -176,9 +176,11 @@ pub enum Peer {
         why: String,
         again: bool,
     },
-    /// Of who asked for it: nobody needs it any more, whether it is made or not.
+    /// Of who asked for it: nobody needs it under that name any more, whether it is made or not. `sealed`: the `result` of its ring has
+    /// the bytes that it has.
     FoldOver {
         made: ObjectId,
+        sealed: bool,
     },
 
     // ---- scheduling ----

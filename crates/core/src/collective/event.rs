@@ -11,16 +11,24 @@ pub struct Member {
     pub nodes: Vec<NodeNumber>,
 }
 
+/// How members are to be folded: as with `ToNode::Reduce`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wish {
+    pub op: FoldOp,
+    pub divide_by: Option<u32>,
+    pub for_all: Option<ObjectId>,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// `ToNode::Reduce`.
     Asked {
         asker: ProcessId,
         request: u64,
-        op: FoldOp,
+        wish: Wish,
         members: Vec<Member>,
     },
-    /// `ToNode::ReduceOver`. Of what was answered it says nothing.
+    /// `ToNode::ReduceOver`. If it was answered already: what was made does not become the result.
     GivenUp {
         asker: ProcessId,
         request: u64,
@@ -31,9 +39,15 @@ pub enum Event {
     NodeGone {
         node: NodeNumber,
     },
-    /// The last fold of a chain lies in the store of this node.
+    /// The last fold of a chain, or this node's of a ring, lies in the store of this node.
     Made {
         made: ObjectId,
+        location: Location,
+    },
+    /// A process of this node sealed an object.
+    Sealed {
+        process: ProcessId,
+        object: ObjectId,
         location: Location,
     },
     /// `Peer::NoFold`, or this node's own word.
@@ -56,6 +70,7 @@ pub enum Effect {
     End {
         at: NodeNumber,
         made: ObjectId,
+        sealed: bool,
     },
     /// What is made lies there, and is its own.
     Answer {

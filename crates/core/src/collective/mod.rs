@@ -1,9 +1,9 @@
 //! Reduces: for one node, decides which nodes fold which objects into what, and in which order it comes here.
 //!
 //! ```text
-//!   Reduce --plan--> Folding --the last fold is made here--> (Answer: where it lies)
-//!                       |
-//!                       +--a fold fails, a node dies, nobody waits any more--> (Answer: why not; a task folds)
+//!   Reduce --plan--> (others are under way) --> Folding --the last fold is made here--> (Answer: where it lies)
+//!                       |                          |
+//!                       +--------------------------+--a fold fails, a node dies, nobody waits any more--> (Answer: why not; a task folds)
 //! ```
 //! A process of this node asks for the sum (or another fold) of objects that lie in the stores of nodes, its *members*. What comes of it is
 //! to lie here. The nodes that have members form a **chain**: the bytes of the first one's member go to the second node, which folds
@@ -15,6 +15,12 @@
 //! - A node with a single member begins, if there is one: it only sends. Else the first one folds its own members while it sends.
 //! - Who asks has waited until all members are there, so nothing of a chain waits for a member. It would not be faster to begin earlier:
 //!   the last member has to cross one link in any case.
+//!
+//! # Rings
+//! A result that all nodes with members will read (`allreduce`) goes round a **ring** instead, if this node has a member and all are as long
+//! (`Lap`): each node makes all of it, and each link carries `2 (n - 1) / n` of its size, where a chain and its readers need 2. The asker gets what is made
+//! here. When it has sealed that as the result, the others hear that theirs is the same, and whoever reads the result there needs no byte of it
+//! from elsewhere (`crates/core/src/transfer/on_ring.rs`).
 //!
 //! # What is made on the way
 //! has a name like an object's, whose owner is this node's haul, and whose index is its place in the chain; 0 is what comes of it all. No
@@ -32,27 +38,28 @@
 //! - COLL-2: a reduce has the members that were asked for, and no others.
 //! - COLL-4: each reduce that was asked for is answered once.
 //! - COLL-5: a fold that another node was asked for is ended there once, whatever becomes of it, unless that node is dead.
-//! - COLL-6: along a chain turns rise by one, so nobody waits for itself (XFER-8).
+//! - COLL-6: along a chain turns rise by one, so nobody waits for itself (XFER-8). In a ring each waits for the next one, and begins by itself.
+//! - COLL-7: what a node makes in a ring becomes the result there only if the asker has sealed the bytes that it was given, as the result.
 //!
 //! COLL-3, that a member which is replaced costs only what contains it, is not kept yet: everything is folded again. The way there is in
-//! docs/internals/collectives.md, as is how stripes of one object will be folded in chains of their own (allreduce at its optimum).
+//! docs/internals/collectives.md.
 
 mod event;
+mod lap;
 mod numbers;
 mod plan;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use hoplo_base::limits::{REDUCE_MEMBERS_MAX, REDUCES_MAX};
+use hoplo_base::limits::{REDUCE_MEMBERS_MAX, REDUCES_AT_ONCE, REDUCES_MAX};
 use hoplo_base::{NodeNumber, ObjectId, ProcessId, TaskId};
-use hoplo_wire::{FoldOp, Location, NoReduce};
+use hoplo_wire::{Fold, Location, NoReduce, Ring};
 
-pub use event::{Effect, Event, Member};
+pub use event::{Effect, Event, Member, Wish};
+pub use lap::{Lap, Turn};
 pub use numbers::{divide, divides, fold, folds};
-
-use plan::plan;
 
 #[derive(Debug)]
 pub struct Collective {
@@ -61,6 +68,8 @@ pub struct Collective {
     haul: ProcessId,
     /// By the task of what is made.
     reduces: BTreeMap<u64, Reduce>,
+    /// Rings that were answered, the oldest one first.
+    given: VecDeque<Given>,
     /// So many were planned.
     last: u64,
 }
@@ -71,10 +80,32 @@ struct Reduce {
     request: u64,
     /// Each as often as it was given.
     members: Vec<ObjectId>,
-    /// What it begins with.
-    head: (NodeNumber, ObjectId),
-    /// In the order of the chain; the last one is of this node.
+    shape: Shape,
+    /// In this order. That of this node is the last one of a chain, and any one of a ring.
     steps: Vec<Step>,
+    /// What nodes are to be asked for, as long as others are under way.
+    waiting: Folds,
+}
+
+/// And who is asked for them.
+type Folds = Vec<(NodeNumber, Fold)>;
+
+#[derive(Debug)]
+enum Shape {
+    /// And what it begins with.
+    Chain { head: (NodeNumber, ObjectId) },
+    /// And what is to become of it.
+    Ring { result: ObjectId },
+}
+
+/// The others of a ring have what its asker has, and hear whether it became the result.
+#[derive(Debug)]
+struct Given {
+    asker: ProcessId,
+    request: u64,
+    result: ObjectId,
+    location: Location,
+    others: Vec<(NodeNumber, ObjectId)>,
 }
 
 /// A fold that a node was asked for.
@@ -86,15 +117,22 @@ struct Step {
     turn: u64,
 }
 
+impl Given {
+    fn end(&self, sealed: bool, effects: &mut Vec<Effect>) {
+        let ends = self.others.iter();
+        effects.extend(ends.map(|(at, made)| Effect::End { at: *at, made: *made, sealed }));
+    }
+}
+
 impl Collective {
     pub fn new(me: NodeNumber, haul: ProcessId) -> Self {
-        Self { me, haul, reduces: BTreeMap::new(), last: 0 }
+        Self { me, haul, reduces: BTreeMap::new(), given: VecDeque::new(), last: 0 }
     }
 
     pub fn handle(&mut self, event: Event, effects: &mut Vec<Effect>) {
         match event {
-            Event::Asked { asker, request, op, members } => {
-                self.on_asked((asker, request), op, members, effects);
+            Event::Asked { asker, request, wish, members } => {
+                self.on_asked((asker, request), wish, members, effects);
             }
             Event::GivenUp { asker, request } => {
                 let why = "nobody waits for it any more";
@@ -103,23 +141,36 @@ impl Collective {
                     why,
                     effects,
                 );
+                let is_it = |given: &Given| (given.asker, given.request) == (asker, request);
+                self.end_given(is_it, None, effects);
             }
             Event::ProcessGone { process } => {
                 let why = "its process is gone";
                 self.end_those(|reduce| reduce.asker == process, why, effects);
+                self.end_given(|given| given.asker == process, None, effects);
             }
             Event::NodeGone { node } => {
                 let why = format!("node {} died", node.hex());
                 let is_in = |reduce: &Reduce| {
-                    reduce.head.0 == node || reduce.steps.iter().any(|step| step.node == node)
+                    let begins = matches!(reduce.shape, Shape::Chain { head } if head.0 == node);
+                    begins || reduce.steps.iter().any(|step| step.node == node)
                 };
                 self.end_those(is_in, &why, effects);
             }
             Event::Made { made, location } => self.on_made(made, location, effects),
+            Event::Sealed { process, object, location } => {
+                // What else is sealed there has taken its place.
+                let is_it = |given: &Given| {
+                    let is_there = place(given.location) == place(location);
+                    given.asker == process && (given.result == object || is_there)
+                };
+                self.end_given(is_it, Some((object, location)), effects);
+            }
             Event::Failed { from, made, why, again } => {
                 self.on_failed(from, made, (&why, again), effects);
             }
         }
+        self.begin(effects);
     }
 
     /// Who waits for what is made under this name.
@@ -132,17 +183,22 @@ impl Collective {
     pub fn explain(&self, asker: ProcessId) -> Option<String> {
         let reduce = self.reduces.values().find(|reduce| reduce.asker == asker)?;
         let nodes: Vec<String> = reduce.steps.iter().map(|step| step.node.hex()).collect();
-        let (members, from) = (reduce.members.len(), reduce.head.0.hex());
-        Some(format!(
-            "{members} members are folded on their way from node {from} by {}",
-            nodes.join(", ")
-        ))
+        let (members, nodes) = (reduce.members.len(), nodes.join(", "));
+        Some(match reduce.shape {
+            Shape::Chain { head: (from, _) } => {
+                format!(
+                    "{members} members are folded on their way from node {} by {nodes}",
+                    from.hex()
+                )
+            }
+            Shape::Ring { .. } => format!("{members} members are folded round the nodes {nodes}"),
+        })
     }
 
     fn on_asked(
         &mut self,
         (asker, request): (ProcessId, u64),
-        op: FoldOp,
+        wish: Wish,
         members: Vec<Member>,
         effects: &mut Vec<Effect>,
     ) {
@@ -154,48 +210,128 @@ impl Collective {
         if self.reduces.len() >= REDUCES_MAX || members.len() > REDUCE_MEMBERS_MAX {
             return effects.push(refuse("too much is folded at once"));
         }
-        let Some(chain) = plan(self.me, &members) else {
+        let task = TaskId { owner: self.haul, seq: self.last + 1 };
+        let ring = wish.for_all.and_then(|result| self.ring(task, &wish, result, &members));
+        let Some((shape, folds)) = ring.or_else(|| self.chain(task, &wish, &members)) else {
             return effects.push(refuse("all members are at this node, or one is at none"));
         };
         self.last += 1;
-        let task = TaskId { owner: self.haul, seq: self.last };
-        let (count, bytes) = (chain.steps.len(), chain.bytes);
-        let mut upstream = chain.head;
-        let mut steps = Vec::with_capacity(count);
-        for (at, (node, operands)) in chain.steps.into_iter().enumerate() {
+        let step = |(node, fold): &(NodeNumber, Fold)| {
+            let Fold { made, turn, ref operands, .. } = *fold;
+            Step { node: *node, made, operands: operands.clone(), turn }
+        };
+        let steps = folds.iter().map(step).collect();
+        let members = members.into_iter().map(|member| member.object).collect();
+        let reduce = Reduce { asker, request, members, shape, steps, waiting: folds };
+        self.reduces.insert(self.last, reduce);
+    }
+
+    /// As many as may be under way, the oldest ones first.
+    fn begin(&mut self, effects: &mut Vec<Effect>) {
+        let under_way = self.reduces.values().filter(|reduce| reduce.waiting.is_empty()).count();
+        let waiting = self.reduces.values_mut().filter(|reduce| !reduce.waiting.is_empty());
+        for reduce in waiting.take(REDUCES_AT_ONCE.saturating_sub(under_way)) {
+            for (at, fold) in std::mem::take(&mut reduce.waiting) {
+                effects.push(Effect::Fold { at, fold: Box::new(fold) });
+            }
+        }
+    }
+
+    fn chain(&self, task: TaskId, wish: &Wish, members: &[Member]) -> Option<(Shape, Folds)> {
+        let plan::Chain { head, bytes, steps } = plan::chain(self.me, members)?;
+        let count = steps.len();
+        let mut upstream = head;
+        let folds = steps.into_iter().enumerate().map(|(at, (node, operands))| {
             // The last one is 0.
             let made = task.object(((at + 1) % count) as u32);
-            let turn = at as u64 + 1;
-            let (from, source) = upstream;
-            let fold = hoplo_wire::Fold {
+            let (from, source) = std::mem::replace(&mut upstream, (node, made));
+            let fold = Fold {
                 made,
-                op,
+                op: wish.op,
                 bytes,
                 from,
                 upstream: source,
-                operands: operands.clone(),
-                turn,
+                operands,
+                turn: at as u64 + 1,
+                divide_by: wish.divide_by.filter(|_| at + 1 == count),
+                ring: None,
             };
-            effects.push(Effect::Fold { at: node, fold: Box::new(fold) });
-            steps.push(Step { node, made, operands, turn });
-            upstream = (node, made);
-        }
-        let members = members.into_iter().map(|member| member.object).collect();
-        let reduce = Reduce { asker, request, members, head: chain.head, steps };
-        self.reduces.insert(self.last, reduce);
+            (node, fold)
+        });
+        Some((Shape::Chain { head }, folds.collect()))
+    }
+
+    fn ring(
+        &self,
+        task: TaskId,
+        wish: &Wish,
+        result: ObjectId,
+        members: &[Member],
+    ) -> Option<(Shape, Folds)> {
+        let plan::Circle { bytes, nodes } = plan::ring(self.me, members)?;
+        let of = nodes.len();
+        // What this node makes is 0.
+        let named = |at: usize| match nodes[at % of].0 {
+            me if me == self.me => task.object(0),
+            _other => task.object((at % of) as u32 + 1),
+        };
+        let fold = |(at, (node, operands)): (usize, &(NodeNumber, Vec<ObjectId>))| {
+            let fold = Fold {
+                made: named(at),
+                op: wish.op,
+                bytes,
+                from: nodes[(at + 1) % of].0,
+                upstream: named(at + 1),
+                operands: operands.clone(),
+                turn: 1,
+                divide_by: wish.divide_by,
+                ring: Some(Ring { at: at as u32, of: of as u32, result }),
+            };
+            (*node, fold)
+        };
+        Some((Shape::Ring { result }, nodes.iter().enumerate().map(fold).collect()))
     }
 
     /// It is in the store of this node.
     fn on_made(&mut self, made: ObjectId, location: Location, effects: &mut Vec<Effect>) {
         let reduce = self.reduces.remove(&made.task.seq).expect("who is made here was asked for");
-        assert_eq!(
-            reduce.steps.last().map(|step| step.made),
-            Some(made),
-            "the last one is made here"
-        );
+        assert_eq!(made.index, 0, "what is made here is 0");
         let (asker, request) = (reduce.asker, reduce.request);
-        self.end_steps(&reduce, None, effects);
+        match reduce.shape {
+            Shape::Chain { .. } => self.end_steps(&reduce, None, effects),
+            Shape::Ring { result } => {
+                let others = reduce.steps.iter().filter(|step| step.node != self.me);
+                let others = others.map(|step| (step.node, step.made)).collect();
+                self.given.push_back(Given { asker, request, result, location, others });
+            }
+        }
         effects.push(Effect::Answer { asker, request, location });
+        if self.given.len() > REDUCES_MAX
+            && let Some(oldest) = self.given.pop_front()
+        {
+            // Who wants the result has fetched it by now, or fetches it.
+            oldest.end(false, effects);
+        }
+    }
+
+    /// COLL-7. What was sealed, if anything was.
+    fn end_given(
+        &mut self,
+        which: impl Fn(&Given) -> bool,
+        what: Option<(ObjectId, Location)>,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.given.retain(|given| {
+            if !which(given) {
+                return true;
+            }
+            let is_it = |(object, location): (ObjectId, Location)| {
+                object == given.result && place(location) == place(given.location)
+            };
+            let sealed = what.is_some_and(is_it);
+            given.end(sealed, effects);
+            false
+        });
     }
 
     fn on_failed(
@@ -225,7 +361,9 @@ impl Collective {
 
     fn give_up(&mut self, seq: u64, no: NoReduce, effects: &mut Vec<Effect>) {
         let reduce = self.reduces.remove(&seq).expect("the caller has seen it");
-        self.end_steps(&reduce, Some(self.me), effects);
+        if reduce.waiting.is_empty() {
+            self.end_steps(&reduce, Some(self.me), effects);
+        }
         let (asker, request) = (reduce.asker, reduce.request);
         effects.push(Effect::Refuse { asker, request, no });
     }
@@ -234,7 +372,7 @@ impl Collective {
     fn end_steps(&self, reduce: &Reduce, too: Option<NodeNumber>, effects: &mut Vec<Effect>) {
         for step in reduce.steps.iter().filter(|step| step.node != self.me || too == Some(self.me))
         {
-            effects.push(Effect::End { at: step.node, made: step.made });
+            effects.push(Effect::End { at: step.node, made: step.made, sealed: false });
         }
     }
 
@@ -244,19 +382,37 @@ impl Collective {
         for (seq, reduce) in &self.reduces {
             assert!(asked.insert((reduce.asker, reduce.request)), "COLL-4: {reduce:?}");
             let operands = reduce.steps.iter().flat_map(|step| step.operands.iter().copied());
-            let mut folded: Vec<ObjectId> = operands.chain([reduce.head.1]).collect();
+            let mut folded: Vec<ObjectId> = operands.collect();
+            if let Shape::Chain { head } = reduce.shape {
+                folded.push(head.1);
+            }
             let mut members = reduce.members.clone();
             folded.sort_unstable();
             members.sort_unstable();
             assert_eq!(folded, members, "COLL-1, COLL-2: {reduce:?}");
-            let last = reduce.steps.last().expect("there is one here");
-            assert_eq!((last.node, last.made.index), (self.me, 0), "{reduce:?}");
+            let mine = reduce.steps.iter().filter(|step| step.node == self.me);
+            let mine: Vec<u32> = mine.map(|step| step.made.index).collect();
+            assert_eq!(mine, [0], "{reduce:?}");
             let made: BTreeSet<ObjectId> = reduce.steps.iter().map(|step| step.made).collect();
             assert_eq!(made.len(), reduce.steps.len(), "COLL-5: {reduce:?}");
             assert!(made.iter().all(|it| it.task.owner == self.haul && it.task.seq == *seq));
             let turns: Vec<u64> = reduce.steps.iter().map(|step| step.turn).collect();
-            assert!(turns.is_sorted_by(|one, next| one + 1 == *next), "COLL-6: {turns:?}");
+            match reduce.shape {
+                Shape::Chain { .. } => {
+                    assert_eq!(reduce.steps.last().map(|step| step.node), Some(self.me));
+                    assert!(turns.is_sorted_by(|one, next| one + 1 == *next), "COLL-6: {turns:?}");
+                }
+                Shape::Ring { .. } => assert!(turns.iter().all(|turn| *turn == 1), "{turns:?}"),
+            }
         }
-        assert!(self.reduces.len() <= REDUCES_MAX);
+        assert!(self.reduces.len() <= REDUCES_MAX && self.given.len() <= REDUCES_MAX);
+        let waiting = self.reduces.values().filter(|it| !it.waiting.is_empty()).count();
+        let under_way = self.reduces.len() - waiting;
+        assert!(under_way <= REDUCES_AT_ONCE && (waiting == 0 || under_way == REDUCES_AT_ONCE));
     }
+}
+
+/// Whatever its generation: what is handed over is sealed anew.
+fn place(location: Location) -> (u32, u64, u64) {
+    (location.slot, location.offset, location.len)
 }

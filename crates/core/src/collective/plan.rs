@@ -1,7 +1,8 @@
-//! The chain of one reduce.
+//! The chain, or the ring, of one reduce.
 
 use std::collections::BTreeMap;
 
+use hoplo_base::limits::STRIPE_BYTES_MIN;
 use hoplo_base::{NodeNumber, ObjectId};
 
 use super::event::Member;
@@ -16,16 +17,17 @@ pub(super) struct Chain {
     pub(super) steps: Vec<(NodeNumber, Vec<ObjectId>)>,
 }
 
+/// Who folds which members of its own, in the order of the ring.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Circle {
+    /// Of each member, and of what is made.
+    pub(super) bytes: u64,
+    pub(super) nodes: Vec<(NodeNumber, Vec<ObjectId>)>,
+}
+
 /// `None`: all members are at this node, or one is at none.
-pub(super) fn plan(me: NodeNumber, members: &[Member]) -> Option<Chain> {
-    let mut at: BTreeMap<NodeNumber, Vec<ObjectId>> = BTreeMap::new();
-    for member in members {
-        let here = member.nodes.iter().find(|node| **node == me);
-        // One that is in the chain already sends nothing more for it. Else the last one: the first may be fetching it itself.
-        let known = member.nodes.iter().find(|node| at.contains_key(node));
-        let node = here.or(known).or(member.nodes.last())?;
-        at.entry(*node).or_default().push(member.object);
-    }
+pub(super) fn chain(me: NodeNumber, members: &[Member]) -> Option<Chain> {
+    let mut at = by_node(me, members)?;
     let mine = at.remove(&me).unwrap_or_default();
     // One with a single member has nothing to fold: it sends that.
     let single = at.iter().find(|(_, members)| members.len() == 1).map(|(node, _)| *node);
@@ -36,4 +38,28 @@ pub(super) fn plan(me: NodeNumber, members: &[Member]) -> Option<Chain> {
     let bytes = members.iter().find(|it| it.object == member)?.bytes;
     let steps = folds.into_iter().chain(at).chain([(me, mine)]).collect();
     Some(Chain { head: (first, member), bytes, steps })
+}
+
+/// `None`: this node has no member, or no other node has one, or the members are short or differ in length.
+pub(super) fn ring(me: NodeNumber, members: &[Member]) -> Option<Circle> {
+    let bytes = members.first()?.bytes;
+    let at = by_node(me, members)?;
+    let is_one = at.len() >= 2
+        && at.contains_key(&me)
+        && members.iter().all(|member| member.bytes == bytes)
+        && bytes / at.len() as u64 >= STRIPE_BYTES_MIN;
+    is_one.then(|| Circle { bytes, nodes: at.into_iter().collect() })
+}
+
+/// At which node each member is folded. `None`: one is at none.
+fn by_node(me: NodeNumber, members: &[Member]) -> Option<BTreeMap<NodeNumber, Vec<ObjectId>>> {
+    let mut at: BTreeMap<NodeNumber, Vec<ObjectId>> = BTreeMap::new();
+    for member in members {
+        let here = member.nodes.iter().find(|node| **node == me);
+        // One that is in the chain already sends nothing more for it. Else the last one: the first may be fetching it itself.
+        let known = member.nodes.iter().find(|node| at.contains_key(node));
+        let node = here.or(known).or(member.nodes.last())?;
+        at.entry(*node).or_default().push(member.object);
+    }
+    Some(at)
 }

@@ -12,6 +12,7 @@ use super::queries::{Asker, Word};
 use super::sweeps::Deferred;
 use super::{Effect, Node};
 use crate::actors::life::{self, Manner};
+use crate::collective::Wish;
 use crate::control::FunctionEntry;
 use crate::objects;
 use crate::sched::claim::Claimant;
@@ -80,6 +81,7 @@ impl Node {
             ToNode::Notices(notices) => {
                 for notice in notices {
                     self.note_escape(&notice);
+                    self.note_result(from, &notice);
                     self.pass_to_objects(objects::Event::Noticed { from, notice });
                 }
             }
@@ -95,7 +97,9 @@ impl Node {
                 self.pass_to_objects(objects::Event::Misplaced { objects });
             }
 
-            ToNode::Reduce { request, op, members } => self.reduce(from, request, op, &members),
+            ToNode::Reduce { request, op, members, divide_by, for_all } => {
+                self.reduce(from, request, Wish { op, divide_by, for_all }, &members);
+            }
             ToNode::ReduceOver { request } => self.reduce_over(from, request),
 
             ToNode::Export { function, bytes, contains } => {

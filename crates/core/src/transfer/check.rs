@@ -47,6 +47,14 @@ impl Transfer {
         assert!(!self.wanting.keys().any(twice), "XFER-12");
         assert!(!self.wholes.keys().any(|made| self.pulls.contains_key(made)), "XFER-12");
         assert!(self.folds() <= FOLDS_MAX, "XFER-12");
+        let folding = self.pulls.values().filter_map(|pull| pull.fold.as_ref()?.outcome.as_ref());
+        let whole = self.wholes.values().filter_map(|whole| whole.outcome.as_ref());
+        for outcome in folding.chain(whole.clone()).filter(|it| it.wanted.is_some()) {
+            assert!(!self.pulls.contains_key(&outcome.result), "XFER-7: {outcome:?}");
+        }
+        for outcome in whole {
+            assert!(!(outcome.sealed && outcome.wanted.is_some()), "XFER-7: {outcome:?}");
+        }
         let count = slots.len();
         slots.sort_unstable();
         slots.dedup();

@@ -62,6 +62,7 @@ pub enum Event {
     FoldOver {
         asker: NodeNumber,
         made: ObjectId,
+        sealed: bool,
     },
 
     /// Of the shell.
@@ -205,10 +206,24 @@ pub enum Order {
         written: u64,
         op: FoldOp,
         operands: Vec<Location>,
+        /// As with `Fold`.
+        divide_by: Option<u32>,
+    },
+    /// The same in a ring (`collective::Lap`): what comes, and what is relayed of it, is counted as this node's lap goes.
+    FoldInRing {
+        ticket: u64,
+        from: NodeNumber,
+        place: Place,
+        op: FoldOp,
+        operands: Vec<Location>,
+        divide_by: Option<u32>,
+        /// This node's place, of so many.
+        at: u32,
+        of: u32,
     },
     /// Fold the operands into a copy of the source, which lies here: a piece whenever somebody is to be sent it. Else as with `Receive`.
     FoldHere { ticket: u64, place: Place, op: FoldOp, source: Location, operands: Vec<Location> },
-    /// Of a `Receive`, a `Fold` or a `FoldHere`.
+    /// Of a `Receive`, or of what is folded.
     StopReceive { ticket: u64 },
     /// How much of it is there? `Done::Seen`, unless it has ended.
     Look { ticket: u64 },

@@ -1,7 +1,7 @@
 //! What a pull that is a fold has besides (`on_fold`).
 
 use hoplo_base::{NodeNumber, ObjectId};
-use hoplo_wire::{FoldOp, Location};
+use hoplo_wire::{FoldOp, Location, Ring};
 
 #[derive(Clone, Debug)]
 pub(super) struct Folding {
@@ -12,7 +12,35 @@ pub(super) struct Folding {
     pub(super) operands: Vec<Location>,
     /// What they are folded into, if that is an object of this node.
     pub(super) source: Option<Location>,
+    pub(super) divide_by: Option<u32>,
+    /// Place, of so many.
+    pub(super) ring: Option<(u32, u32)>,
+    pub(super) outcome: Option<Outcome>,
     pub(super) unfit: bool,
     /// Nobody needs it any more. The shell may have it whole before it hears so.
     pub(super) over: bool,
+}
+
+/// Of a fold that is part of a ring.
+#[derive(Clone, Debug)]
+pub(super) struct Outcome {
+    pub(super) result: ObjectId,
+    /// The result has these bytes.
+    pub(super) sealed: bool,
+    /// Somebody reads the result here, and it is another node's.
+    pub(super) wanted: Option<Fetch>,
+}
+
+/// How the result is fetched if need be.
+#[derive(Clone, Debug)]
+pub(super) struct Fetch {
+    pub(super) bytes: u64,
+    pub(super) turn: u64,
+    pub(super) sources: Vec<NodeNumber>,
+}
+
+impl Outcome {
+    pub(super) fn of(ring: Ring) -> Self {
+        Self { result: ring.result, sealed: false, wanted: None }
+    }
 }

@@ -28,7 +28,8 @@
 //! - Only a pull that is under way is relayed, so nobody waits for one that waits for a place; nor one in the spill file.
 //!
 //! # Folds
-//! A node may be asked to fold objects of its own into what comes, as it comes (`on_fold`). That is a pull, too.
+//! A node may be asked to fold objects of its own into what comes, as it comes (`on_fold`). That is a pull, too. In a ring (`on_ring`) what it makes may become an
+//! object here that other nodes make as well.
 //!
 //! # What the shell promises
 //! - `Order::Receive`, and what is folded, is answered once: by `Received`, when all bytes are written and the slot is sealed, or by `Stopped`, and then it
@@ -49,7 +50,8 @@
 //!   that pull.
 //! - XFER-12: a fold that was asked for is wanting, being pulled, whole, or over; each that cannot be made is told once (`NoFold`).
 //! - XFER-8: what is pulled in one turn is relayed to who asks in a later turn only. So along a chain turns fall, and nobody waits for
-//!   itself.
+//!   itself. A ring has no first one; there each begins to send before anything comes.
+//! - XFER-13: what was made in a ring is sealed under the name of the result only if its asker has said that the result has these bytes.
 //!
 //! What is to be sent to several nodes goes in the order of the `Uplink` (XFER-9 to XFER-11).
 //!
@@ -65,6 +67,7 @@ mod folding;
 mod on_fold;
 mod on_look;
 mod on_pull;
+mod on_ring;
 mod on_serve;
 mod pull;
 mod serve;
@@ -80,6 +83,7 @@ use hoplo_base::{Instant, NodeNumber, ObjectId};
 pub use event::{Done, Effect, Event, Order, Place};
 pub use uplink::Uplink;
 
+use folding::Fetch;
 use on_fold::{Wanting, Whole};
 use pull::Pull;
 use serve::Serve;
@@ -126,7 +130,7 @@ impl Transfer {
         self.now = now;
         match event {
             Event::Begin { object, bytes, turn, sources } => {
-                self.on_begin(object, bytes, turn, sources, effects);
+                self.on_begin(object, Fetch { bytes, turn, sources }, effects);
             }
             Event::Granted { request, offset, len, slots } => {
                 self.on_granted(request, offset, len, slots, effects);
@@ -136,10 +140,15 @@ impl Transfer {
             }
             Event::Denied { request, failure } => self.on_denied(request, failure, effects),
             Event::Reclaimed { location } => self.on_reclaimed(location, effects),
-            // What it has is being written.
-            Event::RoomAsked => effects.push(Effect::AnswerRecall),
+            Event::RoomAsked => {
+                self.let_kept_ones_go(effects);
+                // What else it has is being written.
+                effects.push(Effect::AnswerRecall);
+            }
             Event::FoldAsked { asker, fold } => self.on_fold(asker, *fold, effects),
-            Event::FoldOver { asker, made } => self.on_fold_over(asker, made, effects),
+            Event::FoldOver { asker, made, sealed } => {
+                self.on_fold_over(asker, made, sealed, effects);
+            }
             Event::Done(done) => self.on_done(done, effects),
             Event::NoBytes { from, ticket, why } => self.on_no_bytes(from, ticket, why, effects),
             Event::Asked { from, ticket, object, offset, turn } => {
@@ -150,18 +159,22 @@ impl Transfer {
             Event::Enough { from, ticket } => self.on_enough(from, ticket, effects),
             Event::Slow { from, ticket } => self.on_slow(from, ticket, effects),
             Event::Waits { from, ticket } => self.on_waits(from, ticket),
-            Event::Tick => self.look(effects),
+            Event::Tick => {
+                self.look(effects);
+                self.let_old_ones_go(effects);
+            }
             Event::NodeGone { node } => {
                 self.lose_sources(node, effects);
                 self.lose_folds(node, effects);
                 self.lose_askers(node, effects);
             }
         }
+        self.hand_over(effects);
         self.plan_look();
     }
 
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.look_at
+        self.look_at.into_iter().chain(self.next_to_let_go()).min()
     }
 
     fn on_done(&mut self, done: Done, effects: &mut Vec<Effect>) {

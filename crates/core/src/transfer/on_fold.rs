@@ -12,12 +12,12 @@
 //! The last fold of a chain is made at the node that asked for it. Its room is handed over to the process that wants it (`HandOver`).
 
 use hoplo_base::limits::FOLDS_MAX;
-use hoplo_base::{NodeNumber, ObjectId};
+use hoplo_base::{Instant, NodeNumber, ObjectId};
 use hoplo_wire::{Fold, Location};
 
 use super::Transfer;
 use super::event::Effect;
-use super::folding::Folding;
+use super::folding::{Folding, Outcome};
 use super::pull::{Pull, Stage};
 use super::watch::Watch;
 
@@ -35,6 +35,10 @@ pub(super) struct Wanting {
 pub(super) struct Whole {
     pub(super) asker: NodeNumber,
     pub(super) location: Location,
+    /// In a ring.
+    pub(super) outcome: Option<Outcome>,
+    /// In a ring it is kept so long at the most, whatever is said of it.
+    pub(super) kept_until: Option<Instant>,
 }
 
 impl Transfer {
@@ -42,6 +46,9 @@ impl Transfer {
         let (made, owner) = (fold.made, fold.made.task.owner);
         if (owner.node(), owner.count(), owner.slot()) != (asker, 0, 0) || self.is_folded(made) {
             return; // it is no name that its asker gives, or was asked for before
+        }
+        if self.folds() >= FOLDS_MAX {
+            self.let_kept_ones_go(effects);
         }
         if self.folds() >= FOLDS_MAX {
             let (why, again) = ("too much is folded there at once".to_string(), false);
@@ -110,13 +117,24 @@ impl Transfer {
         }
         let Wanting { asker, fold, found } = self.wanting.remove(&made).expect("it was just there");
         let mut operands: Vec<Location> = found.into_iter().flatten().collect();
-        let Fold { op, bytes, from, upstream, turn, .. } = fold;
+        let Fold { op, bytes, from, upstream, turn, divide_by, ring, .. } = fold;
         let source = (from == self.me).then(|| operands.pop()).flatten();
         if let Some(source) = source.filter(|source| source.len != bytes) {
             let why = format!("{upstream} has {} bytes, and not {bytes}", source.len);
             return self.no_fold(asker, made, (why, false), effects);
         }
-        let folding = Folding { asker, op, upstream, operands, source, unfit: false, over: false };
+        let folding = Folding {
+            asker,
+            op,
+            upstream,
+            operands,
+            source,
+            divide_by,
+            ring: ring.map(|ring| (ring.at, ring.of)),
+            outcome: ring.map(Outcome::of),
+            unfit: false,
+            over: false,
+        };
         let pull = Pull {
             bytes,
             turn,
@@ -128,6 +146,23 @@ impl Transfer {
             fold: Some(Box::new(folding)),
         };
         self.begin(made, pull, effects);
+    }
+
+    /// Nothing of it is left.
+    pub(super) fn fold_failed(
+        &mut self,
+        made: ObjectId,
+        fold: Folding,
+        why: String,
+        again: bool,
+        effects: &mut Vec<Effect>,
+    ) {
+        let is_known = fold.over || fold.outcome.as_ref().is_some_and(|it| it.sealed);
+        if !is_known {
+            // What does not go round may go along a chain.
+            self.no_fold(fold.asker, made, (why, again || fold.ring.is_some()), effects);
+        }
+        self.fetch_instead(fold.outcome, effects);
     }
 
     /// It cannot be made, and nothing of it is left.
@@ -156,41 +191,69 @@ impl Transfer {
     pub(super) fn folded(
         &mut self,
         made: ObjectId,
-        folding: &Folding,
+        folding: Folding,
         location: Location,
         effects: &mut Vec<Effect>,
     ) {
-        let asker = folding.asker;
-        if folding.over {
+        let Folding { asker, over, outcome, .. } = folding;
+        if over {
             effects.push(Effect::Seal { object: made, location });
-        } else if asker == self.me {
-            effects.push(Effect::HandOver { made, location });
         } else {
-            self.wholes.insert(made, Whole { asker, location });
+            let is_kept = asker != self.me && outcome.is_some();
+            let kept_until = is_kept.then(|| self.keep_until());
+            self.wholes.insert(made, Whole { asker, location, outcome, kept_until });
+            self.settle(made, effects);
         }
     }
 
-    /// Nobody needs it any more.
+    /// What was asked for by this node is for a process, once it is sent to whom it is relayed.
+    pub(super) fn hand_over(&mut self, effects: &mut Vec<Effect>) {
+        let mine = self.wholes.iter().filter(|(_, whole)| whole.asker == self.me);
+        let mine: Vec<ObjectId> = mine.map(|(made, _)| *made).collect();
+        for made in mine {
+            if self.serves.values().any(|serve| serve.object == made) {
+                continue;
+            }
+            let Whole { location, .. } = self.wholes.remove(&made).expect("it was just there");
+            effects.push(Effect::HandOver { made, location });
+        }
+    }
+
+    /// Nobody needs it under that name any more. `sealed`: the result of its ring has the bytes that it has.
     pub(super) fn on_fold_over(
         &mut self,
         from: NodeNumber,
         made: ObjectId,
+        sealed: bool,
         effects: &mut Vec<Effect>,
     ) {
         if self.wanting.get(&made).is_some_and(|it| it.asker == from) {
             self.wanting.remove(&made);
             return self.end_relays(made, "it is over", effects);
         }
-        if self.wholes.get(&made).is_some_and(|it| it.asker == from) {
-            let Whole { location, .. } = self.wholes.remove(&made).expect("it was just there");
-            // Nobody holds it: the directory frees it when it is read no more.
-            return effects.push(Effect::Seal { object: made, location });
+        let kept_until = self.keep_until();
+        if let Some(whole) = self.wholes.get_mut(&made).filter(|it| it.asker == from) {
+            return match whole.outcome.as_mut().filter(|_| sealed) {
+                Some(outcome) => {
+                    outcome.sealed = true;
+                    whole.kept_until = Some(kept_until);
+                    self.settle(made, effects);
+                }
+                // Nobody holds it: the directory frees it when it is read no more.
+                None => self.let_go(made, effects),
+            };
         }
         let Some(pull) = self.pulls.get_mut(&made) else { return };
         let Some(fold) = pull.fold.as_mut().filter(|fold| fold.asker == from && !fold.over) else {
             return;
         };
+        if let Some(outcome) = fold.outcome.as_mut().filter(|_| sealed) {
+            // The last bytes are on their way.
+            outcome.sealed = true;
+            return;
+        }
         fold.over = true;
+        let outcome = fold.outcome.take();
         pull.sources.clear();
         pull.why = "it is over".to_string();
         match pull.stage {
@@ -206,6 +269,7 @@ impl Transfer {
             // They end by themselves, without a source.
             Stage::AskingRoom { .. } | Stage::Stopping { .. } | Stage::Clearing { .. } => {}
         }
+        self.fetch_instead(outcome, effects);
     }
 
     /// Who asked for folds is dead, or the shell of this node lost its link.
@@ -215,7 +279,7 @@ impl Transfer {
         let is_one = |pull: &Pull| pull.fold.as_ref().is_some_and(|it| it.asker == dead);
         let pulls = self.pulls.iter().filter(|(_, pull)| is_one(pull)).map(|(it, _)| *it);
         for made in wanting.chain(wholes).chain(pulls).collect::<Vec<_>>() {
-            self.on_fold_over(dead, made, effects);
+            self.on_fold_over(dead, made, false, effects);
         }
     }
 }

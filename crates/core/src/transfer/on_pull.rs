@@ -6,7 +6,7 @@ use hoplo_wire::{Failure, Location};
 
 use super::Transfer;
 use super::event::{Effect, Order, Place};
-use super::folding::Folding;
+use super::folding::{Fetch, Folding};
 use super::pull::{Pull, Room, Stage};
 use super::serve::Stage as Serving;
 use super::watch::Watch;
@@ -15,18 +15,12 @@ use super::watch::Watch;
 const PAGE: u64 = 4096;
 
 impl Transfer {
-    pub(super) fn on_begin(
-        &mut self,
-        object: ObjectId,
-        bytes: u64,
-        turn: u64,
-        sources: Vec<NodeNumber>,
-        effects: &mut Vec<Effect>,
-    ) {
-        if self.pulls.contains_key(&object) {
-            // Who wanted it first let go of it (XFER-7).
+    pub(super) fn on_begin(&mut self, object: ObjectId, fetch: Fetch, effects: &mut Vec<Effect>) {
+        if self.pulls.contains_key(&object) || self.comes_of_ring(object, &fetch, effects) {
+            // If it is being pulled, who wanted it first let go of it (XFER-7).
             return;
         }
+        let Fetch { bytes, turn, sources } = fetch;
         let sources = sources.into_iter().filter(|node| *node != self.me).collect();
         let why = "no node is known to have it".to_string();
         let (stage, watch) = (Stage::Queued, Watch::default());
@@ -114,10 +108,7 @@ impl Transfer {
         self.end_relays(object, "it has no room for it", effects);
         let pull = self.pulls.remove(&object).expect("it asked");
         match pull.fold {
-            Some(fold) if fold.over => {}
-            Some(fold) => {
-                self.no_fold(fold.asker, object, (failure.text(), false), effects);
-            }
+            Some(fold) => self.fold_failed(object, *fold, failure.text(), false, effects),
             None => effects.push(Effect::PullDenied { object, failure }),
         }
         self.begin_next(effects);
@@ -152,8 +143,28 @@ impl Transfer {
                 let order = Order::FoldHere { ticket, place, op, source, operands };
                 effects.push(Effect::Order(order));
             }
-            Some(Folding { op, operands, upstream, source: None, .. }) => {
-                let order = Order::Fold { ticket, from, place, written, op, operands };
+            Some(Folding { op, operands, upstream, source: None, divide_by, ring, .. }) => {
+                let (order, turn) = match ring {
+                    None => {
+                        let fold =
+                            Order::Fold { ticket, from, place, written, op, operands, divide_by };
+                        (fold, turn)
+                    }
+                    Some((at, of)) => {
+                        let fold = Order::FoldInRing {
+                            ticket,
+                            from,
+                            place,
+                            op,
+                            operands,
+                            divide_by,
+                            at,
+                            of,
+                        };
+                        // All of a ring fold in the same one.
+                        (fold, turn + 1)
+                    }
+                };
                 effects.push(Effect::Order(order));
                 let (to, offset) = (from, written);
                 effects.push(Effect::Fetch { to, ticket, object: upstream, offset, turn });
@@ -174,9 +185,9 @@ impl Transfer {
 
     fn failed(&mut self, object: ObjectId, pull: Pull, effects: &mut Vec<Effect>) {
         match pull.fold {
-            Some(fold) if fold.over => {}
             Some(fold) => {
-                self.no_fold(fold.asker, object, (pull.why, !fold.unfit), effects);
+                let again = !fold.unfit;
+                self.fold_failed(object, *fold, pull.why, again, effects);
             }
             None => effects.push(Effect::PullFailed { object, why: pull.why, lost: pull.lost }),
         }
@@ -198,8 +209,8 @@ impl Transfer {
         };
         let Place { slot, offset, len } = room.place;
         let location = Location { slot, generation, offset, len };
-        match &pull.fold {
-            Some(fold) => self.folded(object, fold, location, effects),
+        match pull.fold {
+            Some(fold) => self.folded(object, *fold, location, effects),
             None => effects.push(Effect::Seal { object, location }),
         }
         for key in self.serves_in(object, &[Serving::Relaying]) {

@@ -67,6 +67,10 @@ impl Transfer {
         let (object, offset) = (serve.object, serve.offset);
         if let Some(whole) = self.wholes.get(&object) {
             let location = whole.location;
+            if whole.outcome.is_some() {
+                // Who waits for a stripe of it asked for that before this was whole.
+                return self.refuse(to, ticket, "it has been sent", effects);
+            }
             if offset >= location.len {
                 return self.refuse(to, ticket, "it has not so many bytes", effects);
             }

@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use hoplo_base::limits::{PULLS_MAX, SERVE_TRIES_MAX, SERVES_MAX};
 use hoplo_base::{ProcessId, TaskId};
 use hoplo_wire::node::ToClient;
-use hoplo_wire::{Failure, FailureKind, Fold, FoldOp, Location, Value};
+use hoplo_wire::{Failure, FailureKind, Fold, FoldOp, Location, Ring, Value};
 use proptest::prelude::*;
 
 use super::pull::Stage;
 use super::*;
 
 mod folds;
+mod rings;
 
 const ME: NodeNumber = NodeNumber::alone(1);
 const HOME: NodeNumber = NodeNumber::alone(2);
@@ -442,6 +443,10 @@ struct World {
     wants: Vec<ObjectId>,
     /// Folds that were asked for and are not over, and whether it was told that there will be none.
     folds: BTreeMap<ObjectId, bool>,
+    /// Of those in a ring: what is to come of them, and whether that was sealed.
+    rings: BTreeMap<ObjectId, (ObjectId, bool)>,
+    /// As what the bytes at each place came.
+    came_as: BTreeMap<u64, ObjectId>,
 }
 
 const FILE: u64 = 1 << 40;
@@ -481,11 +486,16 @@ impl World {
                 }
                 Effect::Want { object } | Effect::WantForHome { object } => self.wants.push(object),
                 Effect::Seal { object, location } => {
+                    let came_as = self.came_as[&location.offset];
                     if object.task.owner == maker() {
-                        assert!(!self.folds.contains_key(&object), "XFER-12: it is kept");
+                        let is_kept = self.folds.contains_key(&object);
+                        let in_ring = self.rings.contains_key(&object);
+                        assert!(in_ring || !is_kept, "XFER-12: it is kept");
                     } else {
                         *self.open.get_mut(&object).unwrap() = 0;
                     }
+                    let ring = (came_as != object).then(|| self.rings[&came_as]);
+                    assert!(ring.is_none_or(|ring| ring == (object, true)), "XFER-13: {ring:?}");
                     assert!(self.rooms.contains_key(&location.offset), "{location:?}");
                     assert!(self.slots.contains(&location.slot));
                     assert!(self.sealed.insert(location.offset, (object, location)).is_none());
@@ -501,7 +511,9 @@ impl World {
                     let attempt = Attempt { place, written, told_to_stop: false };
                     assert!(self.shell.insert(ticket, attempt).is_none(), "XFER-1");
                 }
-                Effect::Order(Order::FoldHere { ticket, place, .. }) => {
+                Effect::Order(
+                    Order::FoldHere { ticket, place, .. } | Order::FoldInRing { ticket, place, .. },
+                ) => {
                     let written = 0;
                     assert!(self.rooms.contains_key(&place.offset), "XFER-3");
                     let attempt = Attempt { place, written, told_to_stop: false };
@@ -548,8 +560,8 @@ enum Step {
     Look { nth: usize },
     Enough { nth: usize },
     Clear { nth: usize },
-    Fold { index: u32, operands: u8, from: u32 },
-    FoldOver { index: u32 },
+    Fold { index: u32, operands: u8, from: u32, ring: Option<u64> },
+    FoldOver { index: u32, sealed: bool },
     AskFold { index: u32, turn: u64 },
     Found { nth: usize, well: bool },
 }
@@ -577,9 +589,9 @@ fn step() -> impl Strategy<Value = Step> {
         1 => nth.clone().prop_map(|nth| Step::Enough { nth }),
         3 => nth.clone().prop_map(|nth| Step::Look { nth }),
         2 => nth.clone().prop_map(|nth| Step::Clear { nth }),
-        3 => (0..6u32, 0..4u8, 1..5u32)
-            .prop_map(|(index, operands, from)| Step::Fold { index, operands, from }),
-        2 => (0..6u32).prop_map(|index| Step::FoldOver { index }),
+        3 => (0..6u32, 0..4u8, 1..5u32, prop::option::of(1..40u64))
+            .prop_map(|(index, operands, from, ring)| Step::Fold { index, operands, from, ring }),
+        2 => (0..6u32, any::<bool>()).prop_map(|(index, sealed)| Step::FoldOver { index, sealed }),
         2 => (0..6u32, 1..4u64).prop_map(|(index, turn)| Step::AskFold { index, turn }),
         3 => (nth, prop::bool::weighted(0.8)).prop_map(|(nth, well)| Step::Found { nth, well }),
     ]
@@ -639,6 +651,7 @@ fn run(bench: &mut Bench, world: &mut World, step: Step) {
             }
             let place = attempt.place;
             world.shell.remove(&ticket);
+            world.came_as.insert(place.offset, bench.0.tickets[&ticket]);
             // They are pinned now.
             world.relays.retain(|_, reads| *reads != place);
             Event::Done(Done::Received { ticket, generation: 1 })
@@ -685,12 +698,19 @@ fn run(bench: &mut Bench, world: &mut World, step: Step) {
             world.relays.retain(|_, reads| reads.slot != slot);
             Event::Done(Done::Cleared { ticket })
         }
-        Step::Fold { index, operands, from } => {
+        Step::Fold { index, operands, from, ring } => {
             // Who asked for it asks once.
-            if world.folds.contains_key(&made(index)) || bench.0.pulls.contains_key(&made(index)) {
+            let is_here = bench.0.pulls.contains_key(&made(index))
+                || bench.0.wholes.contains_key(&made(index));
+            if world.folds.contains_key(&made(index)) || is_here {
                 return;
             }
             world.folds.insert(made(index), false);
+            world.rings.remove(&made(index));
+            if let Some(seq) = ring {
+                world.rings.insert(made(index), (object(seq), false));
+            }
+            let ring = ring.map(|seq| Ring { at: 0, of: 2, result: object(seq) });
             let operands = (0..2).filter(|bit| operands & (1 << bit) != 0);
             let fold = Fold {
                 made: made(index),
@@ -700,12 +720,18 @@ fn run(bench: &mut Bench, world: &mut World, step: Step) {
                 upstream: object(100),
                 operands: operands.map(|bit| object(101 + bit)).collect(),
                 turn: 2,
+                divide_by: None,
+                ring,
             };
             Event::FoldAsked { asker: HOME, fold: Box::new(fold) }
         }
-        Step::FoldOver { index } => {
-            world.folds.remove(&made(index));
-            Event::FoldOver { asker: HOME, made: made(index) }
+        Step::FoldOver { index, sealed } => {
+            // Who asked says one word.
+            let is_said = world.folds.remove(&made(index)).is_none();
+            if let Some(ring) = world.rings.get_mut(&made(index)).filter(|_| !is_said) {
+                ring.1 |= sealed;
+            }
+            Event::FoldOver { asker: HOME, made: made(index), sealed: sealed && !is_said }
         }
         Step::AskFold { index, turn } => {
             world.asks += 1;
@@ -749,11 +775,12 @@ proptest! {
         }
         // The world does its part for all that is under way.
         for index in 0..6 {
-            run(&mut bench, &mut world, Step::FoldOver { index });
+            run(&mut bench, &mut world, Step::FoldOver { index, sealed: false });
         }
         for _ in 0..1000 {
             run(&mut bench, &mut world, Step::Grant { nth: 0, how: 2 });
             run(&mut bench, &mut world, Step::Clear { nth: 0 });
+            run(&mut bench, &mut world, Step::Look { nth: 0 });
             if world.shell.values().any(|attempt| attempt.told_to_stop) {
                 let nth = world.shell.values().position(|attempt| attempt.told_to_stop).unwrap();
                 run(&mut bench, &mut world, Step::Stop { nth });

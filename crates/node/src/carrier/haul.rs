@@ -18,6 +18,8 @@
 //!   nobody frees it in between.
 //! - HAUL-6: of what is folded (`folding`) a byte counts when it is folded, and is folded once. Operands are pinned until the last byte is
 //!   folded.
+//! - HAUL-7: in a ring bytes are counted as they come and go (`Lap`), and not by their places. A byte goes as it was when it counted, before the final one
+//!   comes to its place.
 //!
 //! *Why a byte counts before its piece is whole:* it is relayed at once. Of 16 nodes in a chain each held what it relayed for as long as a piece of 256 KiB
 //! needs on its link, 10 ms at 200 Mbit/s: a broadcast of 1 MB took 3.5 times as long as one link needs for it.
@@ -26,22 +28,24 @@ mod folding;
 mod lent;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{io, mem};
 
 use hoplo_base::NodeNumber;
 use hoplo_base::limits::BULK_CHUNK_BYTES;
+use hoplo_core::collective::Lap;
 use hoplo_core::transfer::{Done, Order, Place};
 use hoplo_net::Lent;
 use hoplo_net::poll::Bell;
 use hoplo_shm::{
     Arena, Claim, FileRoom, Generation, Kept, PinError, PinTable, ProcessSlot, Segment, SpillFile,
 };
-use hoplo_wire::{FoldOp, Location};
+use hoplo_wire::Location;
 
 use super::bulk::{Bulk, Landed, Piece};
-use folding::Folding;
+use folding::{Folding, How};
 use lent::{Lies, Pinned, Unpinned};
 
 /// The deciding thread's end.
@@ -79,6 +83,7 @@ struct Receiving {
     /// Absent: it is made here.
     from: Option<NodeNumber>,
     slot: u32,
+    /// Bytes that come.
     len: u64,
     /// So much is there for good: all that landed, or what of that could be folded.
     written: u64,
@@ -99,6 +104,8 @@ struct Sending {
     place: Place,
     next: u64,
     held: Held,
+    /// In a ring.
+    lap: Option<Lap>,
 }
 
 /// Why what is sent stays where it is.
@@ -146,12 +153,19 @@ impl Hauler {
                 Order::Receive { ticket, from, place, written } => {
                     self.receive(ticket, Some(from), place, written, None);
                 }
-                Order::Fold { ticket, from, place, written, op, operands } => {
-                    let fold = self.folding(op, &operands, None, place.len);
+                Order::Fold { ticket, from, place, written, op, operands, divide_by } => {
+                    let how = How { op, divide_by, ring: None };
+                    let fold = self.folding(how, &operands, None, place.len);
                     self.receive(ticket, Some(from), place, written, Some(fold));
                 }
+                Order::FoldInRing { ticket, from, place, op, operands, divide_by, at, of } => {
+                    let how = How { op, divide_by, ring: Some((at, of)) };
+                    let fold = self.folding(how, &operands, None, place.len);
+                    self.receive(ticket, Some(from), place, 0, Some(fold));
+                }
                 Order::FoldHere { ticket, place, op, source, operands } => {
-                    let fold = self.folding(op, &operands, Some(source), place.len);
+                    let how = How { op, divide_by: None, ring: None };
+                    let fold = self.folding(how, &operands, Some(source), place.len);
                     self.receive(ticket, None, place, 0, Some(fold));
                 }
                 Order::StopReceive { ticket } => {
@@ -164,7 +178,7 @@ impl Hauler {
                 }
                 Order::LookBehind { to, ticket } => self.look_behind(to, ticket),
                 Order::Send { to, ticket, location, offset } => {
-                    self.send(to, ticket, location, offset);
+                    self.send(to, ticket, location, offset, None);
                 }
                 Order::Relay { to, ticket, place, offset } => {
                     self.relay(to, ticket, place, offset);
@@ -215,6 +229,7 @@ impl Hauler {
         let done = match (room, fold.transpose()) {
             (Ok(room), Ok(fold)) => {
                 let (came, landed) = (written, written);
+                let len = fold.as_ref().and_then(Folding::lap).map_or(len, Lap::comes);
                 let receiving = Receiving { from, slot, len, written, came, landed, room, fold };
                 self.receiving.insert(ticket, receiving);
                 return;
@@ -230,7 +245,7 @@ impl Hauler {
     /// HAUL-6. True if it may be otherwise at another try.
     fn folding(
         &mut self,
-        op: FoldOp,
+        how: How,
         operands: &[Location],
         source: Option<Location>,
         len: u64,
@@ -241,7 +256,7 @@ impl Hauler {
         };
         let operands = operands.iter().map(|it| held(*it)).collect::<Result<Vec<_>, _>>()?;
         let source = source.map(held).transpose()?;
-        Folding::new(op, operands, source, len).map_err(|why| (false, why))
+        Folding::new(how, operands, source, len).map_err(|why| (false, why))
     }
 
     fn stop_receiving(&mut self, ticket: u64, why: &str, lost: bool) {
@@ -303,27 +318,37 @@ impl Hauler {
         let generation = word.seal().0;
         // HAUL-5
         for (to, sending) in self.take_relays(slot) {
-            let Sending { ticket, place: Place { offset, len, .. }, next, .. } = sending;
-            self.send(to, ticket, Location { slot, generation, offset, len }, next);
+            let Sending { ticket, place: Place { offset, len, .. }, next, lap, .. } = sending;
+            self.send(to, ticket, Location { slot, generation, offset, len }, next, lap);
         }
         self.say(Done::Received { ticket, generation });
     }
 
     // ---- what goes ----
 
-    fn send(&mut self, to: NodeNumber, ticket: u64, location: Location, offset: u64) {
+    fn send(
+        &mut self,
+        to: NodeNumber,
+        ticket: u64,
+        location: Location,
+        offset: u64,
+        lap: Option<Lap>,
+    ) {
         match self.begin(ticket, location, offset) {
-            Ok(sending) => self.sending.entry(to).or_default().push_back(sending),
+            Ok(sending) => {
+                self.sending.entry(to).or_default().push_back(Sending { lap, ..sending })
+            }
             Err((moved, why)) => self.say(Done::SendFailed { to, ticket, moved, why }),
         }
     }
 
     fn relay(&mut self, to: NodeNumber, ticket: u64, place: Place, next: u64) {
-        if self.mark(place.slot).is_none() {
+        let Some(receiving) = self.coming(place.slot) else {
             let why = "it does not come here now".to_string();
             return self.say(Done::SendFailed { to, ticket, moved: true, why });
-        }
-        let sending = Sending { ticket, place, next, held: Held::Arriving };
+        };
+        let lap = receiving.lap().cloned();
+        let sending = Sending { ticket, place, next, held: Held::Arriving, lap };
         self.sending.entry(to).or_default().push_back(sending);
     }
 
@@ -338,20 +363,19 @@ impl Hauler {
     /// Up to where it may be sent.
     fn end(&self, sending: &Sending) -> u64 {
         match &sending.held {
-            Held::Pinned(_) => sending.place.len,
+            Held::Pinned(_) => sending.len(),
             Held::Arriving => self.reach(sending.place.slot),
         }
     }
 
-    /// Up to where all of what comes there is written.
-    fn mark(&self, slot: u32) -> Option<u64> {
-        self.receiving.values().find(|it| it.slot == slot).map(|it| it.written)
+    /// What comes there.
+    fn coming(&self, slot: u32) -> Option<&Receiving> {
+        self.receiving.values().find(|it| it.slot == slot)
     }
 
     /// Up to where it could be sent now: what is made here is made when it is sent.
     fn reach(&self, slot: u32) -> u64 {
-        let receiving = self.receiving.values().find(|it| it.slot == slot);
-        receiving.map_or(0, |it| if it.from.is_none() { it.len } else { it.written })
+        self.coming(slot).map_or(0, |it| if it.from.is_none() { it.len } else { it.mark() })
     }
 
     fn take_relays(&mut self, slot: u32) -> Vec<(NodeNumber, Sending)> {
@@ -372,7 +396,7 @@ impl Hauler {
         let queue = self.sending.get(&to)?;
         queue.iter().enumerate().find_map(|(at, sending)| {
             let bytes = self.end(sending).saturating_sub(sending.next).min(BULK_CHUNK_BYTES as u64);
-            (bytes > 0).then_some((at, bytes))
+            (bytes > 0).then(|| (at, sending.piece(bytes).end - sending.piece(bytes).start))
         })
     }
 
@@ -384,7 +408,7 @@ impl Hauler {
             let Sending { place: Place { slot, .. }, next, ref held, .. } = self.sending[&to][at];
             let is_there = match held {
                 Held::Pinned(_) => true,
-                Held::Arriving => self.mark(slot).is_some_and(|mark| next + len <= mark),
+                Held::Arriving => self.coming(slot).is_some_and(|it| next + len <= it.mark()),
             };
             if is_there {
                 return Some((at, len));
@@ -402,7 +426,7 @@ impl Hauler {
     ) -> Result<Sending, (bool, String)> {
         let held = Held::Pinned(self.pinned(location)?);
         let Location { slot, offset, len, .. } = location;
-        Ok(Sending { ticket, place: Place { slot, offset, len }, next, held })
+        Ok(Sending { ticket, place: Place { slot, offset, len }, next, held, lap: None })
     }
 
     /// True if it may lie elsewhere by now.
@@ -433,9 +457,57 @@ impl Hauler {
     }
 }
 
+impl Sending {
+    /// Bytes that go.
+    fn len(&self) -> u64 {
+        self.lap.as_ref().map_or(self.place.len, Lap::goes)
+    }
+
+    /// Where the next bytes lie in the object, so many at the most.
+    fn piece(&self, bytes: u64) -> Range<u64> {
+        match &self.lap {
+            None => self.next..self.next + bytes,
+            Some(lap) => lap.going(self.next, bytes).0,
+        }
+    }
+
+    /// The next ones are this node's own.
+    fn is_own(&self) -> bool {
+        self.lap.as_ref().is_some_and(|lap| lap.going(self.next, 1).1)
+    }
+}
+
 impl Receiving {
     fn is_whole(&self) -> bool {
         self.written == self.len
+    }
+
+    fn lap(&self) -> Option<&Lap> {
+        self.fold.as_ref().and_then(Folding::lap)
+    }
+
+    /// Up to where it may be sent on.
+    fn mark(&self) -> u64 {
+        self.lap().map_or(self.written, |lap| lap.reach(self.written))
+    }
+
+    /// These bytes come behind those that landed.
+    fn land(&mut self, bytes: &[u8]) {
+        let (at, end) = (self.landed, self.landed + bytes.len() as u64);
+        let lap = self.fold.as_ref().and_then(Folding::lap);
+        match (&mut self.room, lap) {
+            (Room::Arena(claim), None) => claim[at as usize..end as usize].copy_from_slice(bytes),
+            (Room::Arena(claim), Some(lap)) => {
+                let mut rest = bytes;
+                for (_, place) in lap.coming(at, end) {
+                    let these = rest.split_off(..(place.end - place.start) as usize);
+                    let these = these.expect("they are as many as come");
+                    claim[place.start as usize..place.end as usize].copy_from_slice(these);
+                }
+            }
+            (Room::File(room), _) => room.write(at as usize, bytes),
+        }
+        self.landed = end;
     }
 
     /// What landed is for good, as far as it can be.
@@ -444,9 +516,7 @@ impl Receiving {
             self.written = self.landed;
             return Ok(());
         };
-        let upto = fold.upto(total, self.landed)?;
-        fold.fold(total, self.written, upto)?;
-        self.written = upto;
+        self.written = fold.go_on(total, self.written, self.landed)?;
         Ok(())
     }
 
@@ -476,12 +546,7 @@ impl Bulk for Hauler {
         if offset < came || offset > landed || is_here {
             return;
         }
-        let (at, bytes) = (landed as usize, &bytes[(landed - offset) as usize..]);
-        match &mut receiving.room {
-            Room::Arena(claim) => claim[at..at + bytes.len()].copy_from_slice(bytes),
-            Room::File(room) => room.write(at, bytes),
-        }
-        receiving.landed = end;
+        receiving.land(&bytes[(landed - offset) as usize..]);
         let finished = receiving.finish();
         self.count_written(ticket, finished);
     }
@@ -506,16 +571,23 @@ impl Bulk for Hauler {
         let queue = self.sending.get_mut(&to).expect("somebody has a turn");
         let mut sending = queue.remove(at).expect("it is there");
         let (ticket, offset) = (sending.ticket, sending.next);
-        let bytes: Lent = match &sending.held {
-            Held::Pinned(pinned) => pinned.lend(offset, len as usize),
-            Held::Arriving => {
-                let bytes = self.arena.read(sending.place.offset + offset, len);
+        let lies = sending.piece(len);
+        let own = self.coming(sending.place.slot).filter(|_| sending.is_own());
+        let bytes: Lent = match (own.and_then(|it| it.fold.as_ref()), &sending.held) {
+            (Some(fold), _) => fold.own(lies),
+            // A process may get it as soon as it is sent.
+            (None, Held::Pinned(pinned)) if sending.lap.is_some() => {
+                Arc::new(pinned.bytes(lies.start, len as usize).to_vec())
+            }
+            (None, Held::Pinned(pinned)) => pinned.lend(lies.start, len as usize),
+            (None, Held::Arriving) => {
+                let bytes = self.arena.read(sending.place.offset + lies.start, len);
                 Arc::new(bytes.expect("all of it lies in the arena").to_vec())
             }
         };
-        sending.next += len;
-        if sending.next < sending.place.len {
-            queue.push_back(sending);
+        sending.next += (*bytes).as_ref().len() as u64;
+        if sending.next < sending.len() {
+            self.sending.entry(to).or_default().push_back(sending);
         } else {
             self.tidy(to);
             self.say(Done::Sent { to, ticket });

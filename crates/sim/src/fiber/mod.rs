@@ -61,6 +61,8 @@ pub struct Fiber {
     pub request: Option<u64>,
     /// What it asked to be folded.
     pub reducing: Vec<ObjectId>,
+    /// What is to come of it, if all nodes that have some of these are to have it.
+    pub reduced_for_all: Option<ObjectId>,
     /// A named actor that is not known to be its own.
     pub creates: Option<ActorId>,
     /// Of an actor with checkpoints: the call's frame and what it names, until the call is logged.
@@ -161,6 +163,7 @@ impl Fiber {
             reply: None,
             request: None,
             reducing: Vec::new(),
+            reduced_for_all: None,
             creates: None,
             to_log: None,
             logged: false,
@@ -217,6 +220,10 @@ impl Fiber {
                 self.refs.push(object);
             }
         }
+    }
+
+    pub fn keeps(&mut self, object: ObjectId) {
+        self.refs.push(object);
     }
 
     pub fn refs(&self) -> &[ObjectId] {

@@ -18,8 +18,13 @@ impl Books {
         self.puts.insert(object, token);
     }
 
+    /// What lies in it.
+    pub fn value_of(&self, object: ObjectId) -> ObjectId {
+        self.puts.get(&object).copied().unwrap_or(object)
+    }
+
     pub fn is_value_of(&self, object: ObjectId, token: ObjectId) {
-        let expected = self.puts.get(&object).copied().unwrap_or(object);
+        let expected = self.value_of(object);
         let adopted = self.adopted_values.contains(&(object.task.owner, token));
         assert!(token == expected || adopted, "{object} was read and {token} lies there");
     }

@@ -85,8 +85,12 @@ pub enum ToNode {
         request: u64,
         op: FoldOp,
         members: Vec<ObjectId>,
+        /// In the end each number is divided by this, if all are of kinds that `hoplo_core::collective::divides` names.
+        divide_by: Option<u32>,
+        /// The sender will seal what is made as this object, and the nodes that have members will read it.
+        for_all: Option<ObjectId>,
     },
-    /// I wait no more for that: it is to be answered at once, if it is not answered yet.
+    /// I wait no more for that: it is to be answered at once. If it was answered already: it does not become what `for_all` names.
     ReduceOver {
         request: u64,
     },

@@ -413,8 +413,9 @@ class Rendezvous:
 
     def _fold(self, op: str, pieces: Pieces, at: int | None) -> Any:
         if isinstance(pieces[0], hoplo.ObjectRef):
-            node = None if at is None else self._ranks[at].node_id
-            return hoplo.reduce(pieces, op, on=node)
+            if at is None:
+                return hoplo.allreduce(pieces, op)
+            return hoplo.reduce(pieces, op, on=self._ranks[at].node_id)
         from hoplo._folding import Fold
 
         fold = Fold(op)

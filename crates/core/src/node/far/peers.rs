@@ -90,7 +90,7 @@ impl Node {
 
             Peer::Fold(fold) => self.on_fold_asked(from, fold),
             Peer::NoFold { made, why, again } => self.on_no_fold(from, made, (why, again)),
-            Peer::FoldOver { made } => self.on_fold_over(from, made),
+            Peer::FoldOver { made, sealed } => self.on_fold_over(from, made, sealed),
 
             Peer::Demand { process, job, key, shape, wanted } => {
                 self.stranger(process).job = job;

@@ -1,12 +1,12 @@
 //! Reduces (`crates/core/src/collective`), wired to the directory, to the transfers of this node and to those of others.
 
 use hoplo_base::{NodeNumber, ObjectId, ProcessId};
-use hoplo_wire::node::ToClient;
+use hoplo_wire::node::{Notice, ToClient};
 use hoplo_wire::peer::Peer;
-use hoplo_wire::{Fold, FoldOp, Location, NoReduce};
+use hoplo_wire::{Fold, Location, NoReduce};
 
 use super::Node;
-use crate::collective::{self, Member};
+use crate::collective::{self, Member, Wish};
 use crate::{objects, transfer};
 
 impl Node {
@@ -15,12 +15,13 @@ impl Node {
         &mut self,
         asker: ProcessId,
         request: u64,
-        op: FoldOp,
+        wish: Wish,
         members: &[ObjectId],
     ) {
         match self.where_members_lie(members) {
             Ok(members) => {
-                self.pass_to_collective(collective::Event::Asked { asker, request, op, members });
+                let asked = collective::Event::Asked { asker, request, wish, members };
+                self.pass_to_collective(asked);
             }
             Err(lost) => {
                 let no = NoReduce { lost, ..NoReduce::new("a member is in no store", true) };
@@ -31,6 +32,13 @@ impl Node {
 
     pub(in crate::node) fn reduce_over(&mut self, asker: ProcessId, request: u64) {
         self.pass_to_collective(collective::Event::GivenUp { asker, request });
+    }
+
+    /// What is sealed may be what came of a ring. The other nodes hear so before anybody hears that it is sealed.
+    pub(in crate::node) fn note_result(&mut self, process: ProcessId, notice: &Notice) {
+        if let Notice::Sealed { object, location, .. } = *notice {
+            self.pass_to_collective(collective::Event::Sealed { process, object, location });
+        }
     }
 
     pub(in crate::node) fn process_gone_in_reduces(&mut self, process: ProcessId) {
@@ -67,8 +75,8 @@ impl Node {
         match effect {
             From::Fold { at, fold } if at == me => self.on_fold_asked(me, fold),
             From::Fold { at, fold } => self.send_peer(at, Peer::Fold(fold)),
-            From::End { at, made } if at == me => self.on_fold_over(me, made),
-            From::End { at, made } => self.send_peer(at, Peer::FoldOver { made }),
+            From::End { at, made, sealed } if at == me => self.on_fold_over(me, made, sealed),
+            From::End { at, made, sealed } => self.send_peer(at, Peer::FoldOver { made, sealed }),
             From::Answer { asker, request, location } => {
                 self.send(asker, ToClient::Reduced { request, result: Ok(location) });
             }
@@ -86,8 +94,8 @@ impl Node {
         self.pass_to_transfer(transfer::Event::FoldAsked { asker, fold });
     }
 
-    pub(super) fn on_fold_over(&mut self, asker: NodeNumber, made: ObjectId) {
-        self.pass_to_transfer(transfer::Event::FoldOver { asker, made });
+    pub(super) fn on_fold_over(&mut self, asker: NodeNumber, made: ObjectId, sealed: bool) {
+        self.pass_to_transfer(transfer::Event::FoldOver { asker, made, sealed });
     }
 
     pub(super) fn on_no_fold(

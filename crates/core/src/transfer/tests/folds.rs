@@ -4,22 +4,24 @@ use hoplo_base::limits::FOLDS_MAX;
 
 use super::*;
 
-const OPERAND: Location = Location { slot: 5, generation: 2, offset: 8192, len: 100 };
-const OP: FoldOp = FoldOp::Sum;
+pub(super) const OPERAND: Location = Location { slot: 5, generation: 2, offset: 8192, len: 100 };
+pub(super) const OP: FoldOp = FoldOp::Sum;
 
 /// Of node `HOME`.
-fn made(index: u32) -> ObjectId {
+pub(super) fn made(index: u32) -> ObjectId {
     TaskId { owner: ProcessId::new(HOME, 0, 0), seq: 4 }.object(index)
 }
 
-fn fold(operands: &[u64]) -> Fold {
+pub(super) fn fold(operands: &[u64]) -> Fold {
     let operands = operands.iter().map(|seq| object(*seq)).collect();
     let (upstream, turn) = (object(9), 1);
-    Fold { made: made(1), op: OP, bytes: 100, from: OTHER, upstream, operands, turn }
+    let (divide_by, ring) = (None, None);
+    let from = OTHER;
+    Fold { made: made(1), op: OP, bytes: 100, from, upstream, operands, turn, divide_by, ring }
 }
 
 impl Bench {
-    fn folds(&mut self, fold: Fold) -> Vec<Effect> {
+    pub(super) fn folds(&mut self, fold: Fold) -> Vec<Effect> {
         self.feed(Event::FoldAsked { asker: HOME, fold: Box::new(fold) })
     }
 
@@ -37,27 +39,28 @@ impl Bench {
             written: 0,
             op: OP,
             operands: vec![OPERAND],
+            divide_by: None,
         };
         let fetch = Effect::Fetch { to: OTHER, ticket: 2, object: object(9), offset: 0, turn: 1 };
         assert_eq!(bench.feed(granted(1, 0, 4096, &[7])), [Effect::Order(order), fetch]);
         bench
     }
 
-    fn next_node_asks(&mut self, ticket: u64, turn: u64) -> Vec<Effect> {
+    pub(super) fn next_node_asks(&mut self, ticket: u64, turn: u64) -> Vec<Effect> {
         let (from, object, offset) = (OTHER, made(1), 0);
         self.feed(Event::Asked { from, ticket, object, offset, turn })
     }
 
     fn over(&mut self) -> Vec<Effect> {
-        self.feed(Event::FoldOver { asker: HOME, made: made(1) })
+        self.feed(Event::FoldOver { asker: HOME, made: made(1), sealed: false })
     }
 
-    fn is_received(&mut self) -> Vec<Effect> {
+    pub(super) fn is_received(&mut self) -> Vec<Effect> {
         self.feed(Event::Done(Done::Received { ticket: 2, generation: 9 }))
     }
 }
 
-const WHOLE: Location = Location { slot: 7, generation: 9, offset: 0, len: 100 };
+pub(super) const WHOLE: Location = Location { slot: 7, generation: 9, offset: 0, len: 100 };
 
 fn relay(ticket: u64) -> Effect {
     Effect::Order(Order::Relay { to: OTHER, ticket, place: PLACE, offset: 0 })
@@ -245,9 +248,9 @@ fn what_a_dead_node_asked_for_is_over() {
 #[test]
 fn only_who_asked_for_it_may_end_it() {
     let mut bench = Bench::folding();
-    assert_eq!(bench.feed(Event::FoldOver { asker: OTHER, made: made(1) }), []);
+    assert_eq!(bench.feed(Event::FoldOver { asker: OTHER, made: made(1), sealed: false }), []);
     bench.is_received();
-    assert_eq!(bench.feed(Event::FoldOver { asker: OTHER, made: made(1) }), []);
+    assert_eq!(bench.feed(Event::FoldOver { asker: OTHER, made: made(1), sealed: false }), []);
     assert_eq!(bench.0.folds(), 1);
 }
 

@@ -3,18 +3,32 @@
 //! What came is folded in place, up to where no number is cut. It has to have the structure of the operands; where its arrays begin may
 //! differ (`hoplo_wire::layout`).
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use hoplo_core::collective;
+use hoplo_core::collective::{self, Lap, Turn};
+use hoplo_net::Lent;
 use hoplo_wire::FoldOp;
 use hoplo_wire::layout::{Layout, PartKind};
 use hoplo_wire::plain::WRITABLE;
 
 use super::lent::Pinned;
 
+/// As it was ordered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct How {
+    pub(super) op: FoldOp,
+    pub(super) divide_by: Option<u32>,
+    /// This node's place, of so many.
+    pub(super) ring: Option<(u32, u32)>,
+}
+
 /// Of one attempt.
 pub(super) struct Folding {
     op: FoldOp,
+    divide_by: Option<u32>,
+    /// In a ring. Then all members are alike, and so is what comes: gaps have the same lengths as well.
+    lap: Option<Lap>,
     operands: Vec<(Arc<Pinned>, Layout)>,
     /// An object of this node, which they are folded into, instead of what comes.
     source: Option<Arc<Pinned>>,
@@ -29,11 +43,12 @@ pub(super) type Held = (Arc<Pinned>, u64);
 
 impl Folding {
     pub(super) fn new(
-        op: FoldOp,
+        how: How,
         operands: Vec<Held>,
         source: Option<Held>,
         len: u64,
     ) -> Result<Self, String> {
+        let How { op, divide_by, ring } = how;
         let layout_of = |(pinned, len): &Held| {
             let layout = Layout::of(pinned.bytes(0, *len as usize));
             let layout = layout.map_err(|unfit| unfit.to_string())?;
@@ -43,16 +58,78 @@ impl Folding {
                 None => Ok(layout),
             }
         };
-        let coming = source.as_ref().map(layout_of).transpose()?.unwrap_or_default();
+        let mut coming = source.as_ref().map(layout_of).transpose()?.unwrap_or_default();
         let with_layout = |held: Held| layout_of(&held).map(|layout| (held.0, layout));
         let operands = operands.into_iter().map(with_layout).collect::<Result<Vec<_>, String>>()?;
         let source = source.map(|(pinned, _)| pinned);
-        Ok(Self { op, operands, source, coming, len: len as usize })
+        let mut lap = None;
+        if let Some((at, of)) = ring {
+            let (_, first) = operands.first().ok_or("no member is here")?;
+            let is_alike = |it: &Layout| it == first && it.end() as u64 == len;
+            if !operands.iter().all(|(_, layout)| is_alike(layout)) {
+                return Err("arrays of members begin at different places".to_string());
+            }
+            coming = first.clone();
+            let cut = |at: u64| coming.whole(at as usize) as u64;
+            lap = Some(Lap::new(at, of, len, cut).ok_or("there is no such ring")?);
+        }
+        Ok(Self { op, divide_by, lap, operands, source, coming, len: len as usize })
+    }
+
+    pub(super) fn lap(&self) -> Option<&Lap> {
+        self.lap.as_ref()
+    }
+
+    /// Of what came, that between these is not folded. Folds it, as far as it can be folded: up to where?
+    pub(super) fn go_on(&mut self, total: &mut [u8], from: u64, came: u64) -> Result<u64, String> {
+        let Some(lap) = &self.lap else {
+            let upto = self.upto(total, came)?;
+            self.fold(total, from, upto, true)?;
+            return Ok(upto);
+        };
+        let mut done = from;
+        for (turn, place) in lap.coming(from, came) {
+            let whole = match turn {
+                Turn::Keep => place.end,
+                Turn::Fold | Turn::FoldLast => {
+                    let whole = self.coming.whole(place.end as usize) as u64;
+                    self.fold(total, place.start, whole.max(place.start), turn == Turn::FoldLast)?;
+                    whole.max(place.start)
+                }
+            };
+            done += whole - place.start;
+            if whole < place.end {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// These bytes of what is folded here, before anything comes: no more, and perhaps fewer, so that no number is cut.
+    pub(super) fn own(&self, place: Range<u64>) -> Lent {
+        let len = (place.end - place.start) as usize;
+        let [(first, _), others @ ..] = &self.operands[..] else {
+            panic!("who has a lap has operands")
+        };
+        if others.is_empty() {
+            return first.lend(place.start, len);
+        }
+        let (from, to) = (place.start as usize, self.coming.whole(place.end as usize));
+        let mut total = first.bytes(place.start, to - from).to_vec();
+        for (part, start, end) in self.coming.between(from, to) {
+            if let PartKind::Numbers(numbers) = self.coming.parts()[part].kind {
+                for (other, _) in others {
+                    let more = other.bytes(start as u64, end - start);
+                    collective::fold(self.op, numbers, &mut total[start - from..end - from], more);
+                }
+            }
+        }
+        Arc::new(total)
     }
 
     /// Up to where it can be folded, of so many bytes that came.
-    pub(super) fn upto(&mut self, total: &[u8], came: u64) -> Result<u64, String> {
-        if self.operands.is_empty() {
+    fn upto(&mut self, total: &[u8], came: u64) -> Result<u64, String> {
+        if self.operands.is_empty() && self.divide_by.is_none() {
             return Ok(came);
         }
         let there = came as usize;
@@ -76,8 +153,8 @@ impl Folding {
         total[from..to].copy_from_slice(source.bytes(from as u64, to - from));
     }
 
-    /// Folds what came between these places, up to the second of which it can be folded.
-    pub(super) fn fold(&self, total: &mut [u8], from: u64, to: u64) -> Result<(), String> {
+    /// Folds what came between these places, up to the second of which it can be folded. `last`: nothing more is folded into that.
+    fn fold(&self, total: &mut [u8], from: u64, to: u64, last: bool) -> Result<(), String> {
         for (operand, layout) in &self.operands {
             let folded = self.fold_one(operand, layout, total, from as usize, to as usize);
             let is_whole = to as usize == self.len;
@@ -85,7 +162,27 @@ impl Folding {
                 return Err("members differ in structure, dtype or shape".to_string());
             }
         }
+        if last && let Some(count) = self.divide_by {
+            self.divide(total, from as usize, to as usize, count);
+        }
         Ok(())
+    }
+
+    /// All numbers or none are divided. So who has no member, by which it would know what is still to come, divides when all is here.
+    fn divide(&self, total: &mut [u8], from: usize, to: usize, count: u32) {
+        let (layout, from) = match self.operands.first() {
+            Some((_, layout)) => (layout, from),
+            None if to == self.len => (&self.coming, 0),
+            None => return,
+        };
+        if !layout.numbers().all(collective::divides) {
+            return;
+        }
+        for (part, start, end) in self.coming.between(from, to) {
+            if let PartKind::Numbers(numbers) = self.coming.parts()[part].kind {
+                collective::divide(numbers, &mut total[start..end], count);
+            }
+        }
     }
 
     /// False if it does not fit.
@@ -111,7 +208,14 @@ impl Folding {
                 }
                 PartKind::Skeleton => *total == *more(),
                 PartKind::Flags => (total[0] ^ more()[0]) & !WRITABLE == 0,
-                PartKind::Gap => true,
+                PartKind::Gap if self.lap.is_none() => true,
+                // But for the length, what lies there says nothing.
+                PartKind::Gap => {
+                    let begin = self.coming.start(part);
+                    let count = begin + Layout::gap_head(operand.bytes(begin as u64, 1)[0]);
+                    let counted = count.clamp(start, end) - start;
+                    total[..counted] == more()[..counted]
+                }
             }
         })
     }

@@ -7,7 +7,7 @@ use hoplo_wire::{FoldOp, Location, NoReduce, Value};
 use super::*;
 use crate::transfer::{Done, Order};
 
-const OBJECT_BYTES: u64 = 100_000;
+const OBJECT_BYTES: u64 = 200_000;
 
 impl Nodes {
     /// A process of node `at` has written an object of its own, or for `holder`.
@@ -239,21 +239,38 @@ impl Nodes {
 
 /// The driver, its object at node 0, and one of the other node.
 fn reducing() -> (Nodes, ProcessId, [ObjectId; 2], Location) {
+    let (nodes, driver, _, members, own) = asking(None);
+    (nodes, driver, members, own)
+}
+
+/// And a process of the other node. `for_all`: what is to come of it.
+fn asking(for_all: Option<u64>) -> (Nodes, ProcessId, ProcessId, [ObjectId; 2], Location) {
     let (mut nodes, driver, _, worker) = Nodes::leased();
     let members = [3, 4].map(|seq| TaskId { owner: driver, seq }.object(0));
     let own = nodes.seals(0, driver, members[0], driver);
     nodes.notices(0, driver, hold(members[1], driver));
     nodes.seals(1, worker, members[1], driver);
-    let op = FoldOp::Sum;
-    nodes.says(0, driver, ToNode::Reduce { request: 5, op, members: members.to_vec() });
-    (nodes, driver, members, own)
+    let for_all = for_all.map(|seq| TaskId { owner: driver, seq }.object(0));
+    let (op, divide_by) = (FoldOp::Sum, None);
+    let given = members.to_vec();
+    let reduce = ToNode::Reduce { request: 5, op, members: given, divide_by, for_all };
+    nodes.says(0, driver, reduce);
+    (nodes, driver, worker, members, own)
 }
 
 #[test]
 fn a_reduce_is_folded_on_its_way_and_its_room_is_the_askers() {
     let (mut nodes, driver, members, own) = reducing();
     let fold = nodes.order(0);
-    let Some(Order::Fold { ticket, from, place, written: 0, op: FoldOp::Sum, operands }) = fold
+    let Some(Order::Fold {
+        ticket,
+        from,
+        place,
+        written: 0,
+        op: FoldOp::Sum,
+        operands,
+        divide_by: None,
+    }) = fold
     else {
         panic!("{fold:?}")
     };
@@ -282,6 +299,61 @@ fn a_reduce_is_folded_on_its_way_and_its_room_is_the_askers() {
     let totals = nodes.shells[0].node.objects.totals();
     assert_eq!((totals.stored_objects, totals.violations), (0, 0));
     assert!(nodes.shells.iter().all(|shell| shell.node.is_quiet()));
+}
+
+/// Both nodes have folded all.
+fn gone_round(nodes: &mut Nodes, driver: ProcessId) -> Location {
+    for at in [0, 1] {
+        let fold = nodes.order(at);
+        let Some(Order::FoldInRing { ticket, from, .. }) = fold else { panic!("{fold:?}") };
+        assert_eq!(from, number(1 - at));
+        let relay = nodes.order(at);
+        let Some(Order::Relay { to, ticket: asked, .. }) = relay else { panic!("{relay:?}") };
+        nodes.hauled(at, Done::Received { ticket, generation: 1 });
+        nodes.hauled(at, Done::Sent { to, ticket: asked });
+    }
+    nodes.reduced(driver).expect("it is whole").expect("nothing went wrong")
+}
+
+#[test]
+fn what_went_round_is_the_result_at_each_node() {
+    let (mut nodes, driver, worker, members, _) = asking(Some(9));
+    let location = gone_round(&mut nodes, driver);
+    let result = TaskId { owner: driver, seq: 9 }.object(0);
+    nodes.notices(0, driver, hold(result, driver));
+    nodes.notices(1, worker, hold(result, worker));
+    nodes.wants(1, worker, result);
+    let (contains, holder) = (Vec::new(), driver);
+    nodes.notices(0, driver, Notice::Sealed { object: result, location, contains, holder });
+    assert_eq!(nodes.order(1), None, "nothing is fetched");
+    let there = nodes.ready(1, worker);
+    assert!(matches!(there, Some(Value::Stored(it)) if it.len == OBJECT_BYTES), "{there:?}");
+    // It is a copy like any other.
+    nodes.notices(1, worker, released(result));
+    assert!(nodes.knows(1, result));
+    for object in [result, result, members[0], members[1]] {
+        nodes.notices(0, driver, released(object));
+    }
+    nodes.pump();
+    assert!(!nodes.knows(0, result) && !nodes.knows(1, result));
+    nodes.frees(1);
+    let totals = nodes.shells[1].node.objects.totals();
+    assert_eq!((totals.stored_objects, totals.violations), (0, 0));
+    assert!(nodes.shells.iter().all(|shell| shell.node.is_quiet()));
+}
+
+#[test]
+fn what_went_round_in_vain_is_fetched() {
+    let (mut nodes, driver, worker, ..) = asking(Some(9));
+    gone_round(&mut nodes, driver);
+    let result = TaskId { owner: driver, seq: 9 }.object(0);
+    nodes.notices(0, driver, hold(result, driver));
+    nodes.notices(1, worker, hold(result, worker));
+    nodes.wants(1, worker, result);
+    // The result is something else.
+    nodes.seals(0, driver, result, driver);
+    nodes.moves(0, 1);
+    assert!(matches!(nodes.ready(1, worker), Some(Value::Stored(_))));
 }
 
 #[test]
@@ -315,7 +387,8 @@ fn what_is_in_no_store_is_not_folded_on_its_way() {
     let (mut nodes, driver, _, _) = Nodes::leased();
     let members = vec![TaskId { owner: driver, seq: 9 }.object(0)];
     let lost = members.clone();
-    nodes.says(0, driver, ToNode::Reduce { request: 5, op: FoldOp::Max, members });
+    let (op, divide_by, for_all) = (FoldOp::Max, None, None);
+    nodes.says(0, driver, ToNode::Reduce { request: 5, op, members, divide_by, for_all });
     let no = nodes.reduced(driver).expect("it is answered").expect_err("it is nowhere");
     assert_eq!(no, NoReduce { lost, ..NoReduce::new("a member is in no store", true) });
 }

@@ -1,11 +1,12 @@
 //! What is folded as it comes.
 
+use hoplo_wire::FoldOp;
 use hoplo_wire::plain::{ARRAY, DICT, LIST, STR};
 
 use super::*;
 
 /// {"w": an array of so many f32}, with a gap of so many bytes.
-fn value(count: usize, flags: u8, gap: u8, number: impl Fn(usize) -> f32) -> Vec<u8> {
+pub(super) fn value(count: usize, flags: u8, gap: u8, number: impl Fn(usize) -> f32) -> Vec<u8> {
     let mut bytes = vec![DICT, 1, STR, 1, b'w', ARRAY, 11, flags, 1, 255];
     bytes.extend((count as u64).to_le_bytes());
     bytes.push(gap);
@@ -23,7 +24,7 @@ fn own() -> Vec<u8> {
 
 fn fold(ticket: u64, place: Place, operands: Vec<Location>) -> Order {
     let (from, op) = (HERE, FoldOp::Sum);
-    Order::Fold { ticket, from, place, written: 0, op, operands }
+    Order::Fold { ticket, from, place, written: 0, op, operands, divide_by: None }
 }
 
 fn there(len: usize) -> Place {
@@ -176,7 +177,9 @@ fn what_nodes_do_not_fold_is_told() {
         let (mut store, operand) = Store::holding(&bytes, OFFSET);
         let (place, from, op) = (there(bytes.len()), HERE, FoldOp::Prod);
         let operands = vec![operand];
-        store.haul.order(Order::Fold { ticket: 9, from, place, written: 0, op, operands });
+        let (written, divide_by) = (0, None);
+        let fold = Order::Fold { ticket: 9, from, place, written, op, operands, divide_by };
+        store.haul.order(fold);
         store.hauler.waiting();
         let why = why(&store);
         assert!(why.contains(text), "{why}");
@@ -191,4 +194,30 @@ fn what_nodes_do_not_fold_is_told() {
     store.haul.order(fold(9, place, vec![operand]));
     store.hauler.waiting();
     assert!(why(&store).contains("on disk"));
+}
+
+#[test]
+fn a_mean_is_divided_where_the_chain_ends() {
+    let come = value(COUNT, 0, 2, |at| 2.0 * at as f32);
+    for operands in [0, 1] {
+        let (mut here, location) = Store::holding(&come, OFFSET);
+        let (mut last, operand) = Store::holding(&own(), OFFSET);
+        let (place, from, op) = (there(come.len()), HERE, FoldOp::Sum);
+        let (written, operands, divide_by) = (0, vec![operand; operands], Some(3));
+        let sum = 2.0 + operands.len() as f32;
+        last.haul.order(Order::Fold { ticket: 9, from, place, written, op, operands, divide_by });
+        here.haul.order(send(9, location, 0));
+        carry(&mut here, &mut last);
+        assert!(sums(&last, place) == wanted(|at| sum * at as f32 / 3.0), "{sum}");
+    }
+    // Whole numbers stay: who asked divides them.
+    let whole = [vec![ARRAY, 6, 0, 1, 2, 0], vec![1; 8]].concat();
+    let (mut here, location) = Store::holding(&whole, OFFSET);
+    let (mut last, operand) = Store::holding(&whole, OFFSET);
+    let (place, op) = (there(whole.len()), FoldOp::Sum);
+    let (from, written, operands, divide_by) = (HERE, 0, vec![operand], Some(2));
+    last.haul.order(Order::Fold { ticket: 9, from, place, written, op, operands, divide_by });
+    here.haul.order(send(9, location, 0));
+    carry(&mut here, &mut last);
+    assert_eq!(last.bytes(place)[6..], [2; 8]);
 }
