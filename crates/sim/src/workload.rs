@@ -259,16 +259,17 @@ fn kv_step(rng: &mut Rng) -> KvStep {
 
 fn size(rng: &mut Rng, plan: &Plan) -> Option<u64> {
     match rng.below(10) {
-        2..=7 if plan.stores_much => Some(large(rng.below(1 << 20))),
-        0..=1 => Some(large(rng.below(2 << 20))),
+        2..=7 if plan.stores_much => Some(large(rng.below(1 << 20), plan)),
+        0..=1 => Some(large(rng.below(2 << 20), plan)),
         2 => Some(1 + rng.below(5000)),
         _ => None,
     }
 }
 
-/// Half of them are as long as each other, as what is folded round a ring has to be.
-fn large(more: u64) -> u64 {
-    200_000 + if more.is_multiple_of(2) { 1 << 18 } else { more }
+/// Of several nodes, half of them are as long as each other, as what is folded round a ring has to be.
+fn large(more: u64, plan: &Plan) -> u64 {
+    let alike = plan.nodes > 1 && more.is_multiple_of(2);
+    200_000 + if alike { 1 << 18 } else { more }
 }
 
 fn submission(rng: &mut Rng, depth: u8, plan: &Plan) -> Submission {
