@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use hoplo_base::ObjectId;
 use hoplo_core::collective;
-pub use hoplo_core::collective::Wish;
 use hoplo_wire::layout::Layout;
 use hoplo_wire::node::{ToClient, ToNode};
-use hoplo_wire::{NoReduce, Value};
+use hoplo_wire::{NoReduce, Value, Wish};
 
 use crate::ask::{GivesUp, answer_of};
 use crate::client::Client;
@@ -26,9 +25,8 @@ impl Client {
             return Err(NoReduce::new("a member is in no store", false));
         }
         let (request, receiver) = self.requests.lock().open();
-        let Wish { op, divide_by, for_all } = wish;
-        let awaited = for_all.map(|_| request);
-        self.say(&ToNode::Reduce { request, op, members, divide_by, for_all });
+        let awaited = wish.for_all.map(|_| request);
+        self.say(&ToNode::Reduce { request, wish, members });
         let in_time = answer_of(&receiver, None, gives_up);
         let given_up = in_time.is_none();
         // It is answered all the same: the daemon may have handed it over already.

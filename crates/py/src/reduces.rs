@@ -1,7 +1,7 @@
 //! Objects that are folded on their way to this node.
 
-use hoplo_client::{Allocation, GivesUp, Made, Wish};
-use hoplo_wire::{FoldOp, NoReduce};
+use hoplo_client::{Allocation, GivesUp, Made};
+use hoplo_wire::{FoldOp, NoReduce, Wish};
 use parking_lot::Mutex;
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyValueError;

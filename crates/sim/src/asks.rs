@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use hoplo_base::{ActorId, FunctionId, ObjectId, ProcessId};
 use hoplo_core::session::{CreateActor, Effect, SessionMachine};
 use hoplo_wire::node::{ActorCreated, KvOperation, ToClient, ToNode};
-use hoplo_wire::{FoldOp, Location, Value};
+use hoplo_wire::{FoldOp, Location, Value, Wish};
 
 use crate::cluster::Cluster;
 use crate::fiber::{Fiber, Flow, Wait};
@@ -191,17 +191,11 @@ impl Cluster {
             let members: Vec<ObjectId> = stored[stored.len() - many..].to_vec();
             fiber.reducing.clone_from(&members);
             self.note(|| format!("{id} reduces {members:?}"));
-            let (op, divide_by) = (FoldOp::Sum, None);
             // What comes of a ring is to be this one.
             let for_all = self.rng.one_in(2).then(|| self.client(id).session.next_put());
             fiber.reduced_for_all = for_all;
-            return self.ask(id, fiber, |request| ToNode::Reduce {
-                request,
-                op,
-                members,
-                divide_by,
-                for_all,
-            });
+            let wish = Wish { op: FoldOp::Sum, divide_by: None, for_all };
+            return self.ask(id, fiber, |request| ToNode::Reduce { request, wish, members });
         }
         let request = fiber.request;
         match self.answer(id, fiber) {

@@ -50,6 +50,14 @@ struct Walk {
     of: u64,
 }
 
+impl Round {
+    fn new(at: u32, of: u32, len: u64) -> Self {
+        let lap = Lap::new(at, of, len, |at| at).expect("nodes order well");
+        let walk = Walk { lap, len, of: u64::from(of) };
+        Self { walk, stripes: BTreeMap::new() }
+    }
+}
+
 impl Walk {
     /// Of the byte at this place: its number, and where it ends.
     fn stripe(&self, place: u64) -> (u64, u64) {
@@ -176,18 +184,10 @@ impl Cluster {
                     let receiving = Receiving { from, place, written, operands, ring };
                     hauler.receiving.insert(ticket, receiving);
                 }
-                Order::Fold { ticket, from, place, written, operands, .. } => {
+                Order::Fold { ticket, from, place, written, operands, ring, .. } => {
                     if self.pins_all(ticket, &operands) {
-                        let receiving = Receiving { from, place, written, operands, ring: None };
-                        self.here.carrier.hauler.receiving.insert(ticket, receiving);
-                    }
-                }
-                Order::FoldInRing { ticket, from, place, operands, at, of, .. } => {
-                    if self.pins_all(ticket, &operands) {
-                        let lap = Lap::new(at, of, place.len, |at| at).expect("nodes order well");
-                        let walk = Walk { lap, len: place.len, of: u64::from(of) };
-                        let ring = Some(Round { walk, stripes: BTreeMap::new() });
-                        let receiving = Receiving { from, place, written: 0, operands, ring };
+                        let ring = ring.map(|(at, of)| Round::new(at, of, place.len));
+                        let receiving = Receiving { from, place, written, operands, ring };
                         self.here.carrier.hauler.receiving.insert(ticket, receiving);
                     }
                 }

@@ -12,6 +12,16 @@ pub enum FoldOp {
     Max,
 }
 
+/// How a process wants members to be folded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wish {
+    pub op: FoldOp,
+    /// In the end each number is divided by this, if all are of kinds that `hoplo_core::collective::divides` names.
+    pub divide_by: Option<u32>,
+    /// The process will seal what is made as this object, and the nodes that have members will read it.
+    pub for_all: Option<ObjectId>,
+}
+
 /// Why nodes do not fold the members of a reduce on their way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NoReduce {
@@ -43,7 +53,7 @@ pub struct Fold {
     pub operands: Vec<ObjectId>,
     /// Higher than that of `upstream` (XFER-8).
     pub turn: u64,
-    /// What it divides all numbers by, in the end: as with `ToNode::Reduce`.
+    /// What it divides all numbers by, in the end: as with `Wish`.
     pub divide_by: Option<u32>,
     /// All who fold end with all of it, and what comes is what the next one in the ring makes.
     pub ring: Option<Ring>,

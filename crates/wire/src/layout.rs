@@ -116,6 +116,18 @@ impl Layout {
             && kind(self).is_some_and(|it| it == PartKind::Gap || len(self) == len(other))
     }
 
+    /// Of these, those that are numbers: their kind, start, end.
+    pub fn numbers_between(
+        &self,
+        from: usize,
+        to: usize,
+    ) -> impl Iterator<Item = (Numbers, usize, usize)> {
+        self.between(from, to).filter_map(|(part, start, end)| match self.parts[part].kind {
+            PartKind::Numbers(numbers) => Some((numbers, start, end)),
+            PartKind::Skeleton | PartKind::Flags | PartKind::Gap => None,
+        })
+    }
+
     /// In so many bytes a gap that begins with this one says how long it is.
     pub fn gap_head(first: u8) -> usize {
         if first < u8::MAX { 1 } else { 9 }

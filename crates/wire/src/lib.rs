@@ -30,7 +30,7 @@ pub mod reply;
 pub mod why;
 
 pub use bytes::Malformed;
-pub use fold::{Fold, FoldOp, NoReduce, Ring};
+pub use fold::{Fold, FoldOp, NoReduce, Ring, Wish};
 pub use object::{Failure, FailureKind, Location, Value};
 pub use reason::Reason;
 

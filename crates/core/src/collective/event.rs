@@ -1,7 +1,7 @@
 //! What happens to reduces, and what is asked for.
 
 use hoplo_base::{NodeNumber, ObjectId, ProcessId};
-use hoplo_wire::{Fold, FoldOp, Location, NoReduce};
+use hoplo_wire::{Fold, Location, NoReduce, Wish};
 
 /// An object that is to be folded, and where all its bytes are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,14 +9,6 @@ pub struct Member {
     pub object: ObjectId,
     pub bytes: u64,
     pub nodes: Vec<NodeNumber>,
-}
-
-/// How members are to be folded: as with `ToNode::Reduce`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wish {
-    pub op: FoldOp,
-    pub divide_by: Option<u32>,
-    pub for_all: Option<ObjectId>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

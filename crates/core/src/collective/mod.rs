@@ -55,9 +55,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hoplo_base::limits::{REDUCE_MEMBERS_MAX, REDUCES_AT_ONCE, REDUCES_MAX};
 use hoplo_base::{NodeNumber, ObjectId, ProcessId, TaskId};
-use hoplo_wire::{Fold, Location, NoReduce, Ring};
+use hoplo_wire::{Fold, Location, NoReduce, Ring, Wish};
 
-pub use event::{Effect, Event, Member, Wish};
+pub use event::{Effect, Event, Member};
 pub use lap::{Lap, Turn};
 pub use numbers::{divide, divides, fold, folds};
 

@@ -12,7 +12,6 @@ use super::queries::{Asker, Word};
 use super::sweeps::Deferred;
 use super::{Effect, Node};
 use crate::actors::life::{self, Manner};
-use crate::collective::Wish;
 use crate::control::FunctionEntry;
 use crate::objects;
 use crate::sched::claim::Claimant;
@@ -97,8 +96,8 @@ impl Node {
                 self.pass_to_objects(objects::Event::Misplaced { objects });
             }
 
-            ToNode::Reduce { request, op, members, divide_by, for_all } => {
-                self.reduce(from, request, Wish { op, divide_by, for_all }, &members);
+            ToNode::Reduce { request, wish, members } => {
+                self.reduce(from, request, wish, &members);
             }
             ToNode::ReduceOver { request } => self.reduce_over(from, request),
 

@@ -208,18 +208,8 @@ pub enum Order {
         operands: Vec<Location>,
         /// As with `Fold`.
         divide_by: Option<u32>,
-    },
-    /// The same in a ring (`collective::Lap`): what comes, and what is relayed of it, is counted as this node's lap goes.
-    FoldInRing {
-        ticket: u64,
-        from: NodeNumber,
-        place: Place,
-        op: FoldOp,
-        operands: Vec<Location>,
-        divide_by: Option<u32>,
-        /// This node's place, of so many.
-        at: u32,
-        of: u32,
+        /// This node's place, of so many. What comes, and what is relayed of it, is counted as its lap goes (`collective::Lap`).
+        ring: Option<(u32, u32)>,
     },
     /// Fold the operands into a copy of the source, which lies here: a piece whenever somebody is to be sent it. Else as with `Receive`.
     FoldHere { ticket: u64, place: Place, op: FoldOp, source: Location, operands: Vec<Location> },

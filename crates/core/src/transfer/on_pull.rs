@@ -144,27 +144,10 @@ impl Transfer {
                 effects.push(Effect::Order(order));
             }
             Some(Folding { op, operands, upstream, source: None, divide_by, ring, .. }) => {
-                let (order, turn) = match ring {
-                    None => {
-                        let fold =
-                            Order::Fold { ticket, from, place, written, op, operands, divide_by };
-                        (fold, turn)
-                    }
-                    Some((at, of)) => {
-                        let fold = Order::FoldInRing {
-                            ticket,
-                            from,
-                            place,
-                            op,
-                            operands,
-                            divide_by,
-                            at,
-                            of,
-                        };
-                        // All of a ring fold in the same one.
-                        (fold, turn + 1)
-                    }
-                };
+                let order =
+                    Order::Fold { ticket, from, place, written, op, operands, divide_by, ring };
+                // All of a ring fold in the same one.
+                let turn = turn + u64::from(ring.is_some());
                 effects.push(Effect::Order(order));
                 let (to, offset) = (from, written);
                 effects.push(Effect::Fetch { to, ticket, object: upstream, offset, turn });

@@ -511,9 +511,7 @@ impl World {
                     let attempt = Attempt { place, written, told_to_stop: false };
                     assert!(self.shell.insert(ticket, attempt).is_none(), "XFER-1");
                 }
-                Effect::Order(
-                    Order::FoldHere { ticket, place, .. } | Order::FoldInRing { ticket, place, .. },
-                ) => {
+                Effect::Order(Order::FoldHere { ticket, place, .. }) => {
                     let written = 0;
                     assert!(self.rooms.contains_key(&place.offset), "XFER-3");
                     let attempt = Attempt { place, written, told_to_stop: false };

@@ -153,15 +153,10 @@ impl Hauler {
                 Order::Receive { ticket, from, place, written } => {
                     self.receive(ticket, Some(from), place, written, None);
                 }
-                Order::Fold { ticket, from, place, written, op, operands, divide_by } => {
-                    let how = How { op, divide_by, ring: None };
+                Order::Fold { ticket, from, place, written, op, operands, divide_by, ring } => {
+                    let how = How { op, divide_by, ring };
                     let fold = self.folding(how, &operands, None, place.len);
                     self.receive(ticket, Some(from), place, written, Some(fold));
-                }
-                Order::FoldInRing { ticket, from, place, op, operands, divide_by, at, of } => {
-                    let how = How { op, divide_by, ring: Some((at, of)) };
-                    let fold = self.folding(how, &operands, None, place.len);
-                    self.receive(ticket, Some(from), place, 0, Some(fold));
                 }
                 Order::FoldHere { ticket, place, op, source, operands } => {
                     let how = How { op, divide_by: None, ring: None };
@@ -396,7 +391,8 @@ impl Hauler {
         let queue = self.sending.get(&to)?;
         queue.iter().enumerate().find_map(|(at, sending)| {
             let bytes = self.end(sending).saturating_sub(sending.next).min(BULK_CHUNK_BYTES as u64);
-            (bytes > 0).then(|| (at, sending.piece(bytes).end - sending.piece(bytes).start))
+            let place = sending.piece(bytes);
+            (bytes > 0).then_some((at, place.end - place.start))
         })
     }
 
@@ -572,7 +568,7 @@ impl Bulk for Hauler {
         let mut sending = queue.remove(at).expect("it is there");
         let (ticket, offset) = (sending.ticket, sending.next);
         let lies = sending.piece(len);
-        let own = self.coming(sending.place.slot).filter(|_| sending.is_own());
+        let own = sending.is_own().then(|| self.coming(sending.place.slot)).flatten();
         let bytes: Lent = match (own.and_then(|it| it.fold.as_ref()), &sending.held) {
             (Some(fold), _) => fold.own(lies),
             // A process may get it as soon as it is sent.

@@ -10,7 +10,7 @@ use super::{
     ActorSpec, Checkpoint, Counters, GroupSpec, JobConfig, KvOperation, LoggedCall, Notice, Role,
     Runs, Shape, Tell,
 };
-use crate::fold::FoldOp;
+use crate::fold::Wish;
 use crate::object::Failure;
 use crate::reason::Reason;
 use crate::why::Told;
@@ -83,12 +83,8 @@ pub enum ToNode {
     /// `Reduced`.
     Reduce {
         request: u64,
-        op: FoldOp,
+        wish: Wish,
         members: Vec<ObjectId>,
-        /// In the end each number is divided by this, if all are of kinds that `hoplo_core::collective::divides` names.
-        divide_by: Option<u32>,
-        /// The sender will seal what is made as this object, and the nodes that have members will read it.
-        for_all: Option<ObjectId>,
     },
     /// I wait no more for that: it is to be answered at once. If it was answered already: it does not become what `for_all` names.
     ReduceOver {

@@ -3,10 +3,10 @@
 use hoplo_base::{NodeNumber, ObjectId, ProcessId};
 use hoplo_wire::node::{Notice, ToClient};
 use hoplo_wire::peer::Peer;
-use hoplo_wire::{Fold, Location, NoReduce};
+use hoplo_wire::{Fold, Location, NoReduce, Wish};
 
 use super::Node;
-use crate::collective::{self, Member, Wish};
+use crate::collective::{self, Member};
 use crate::{objects, transfer};
 
 impl Node {

@@ -40,6 +40,7 @@ impl Bench {
             op: OP,
             operands: vec![OPERAND],
             divide_by: None,
+            ring: None,
         };
         let fetch = Effect::Fetch { to: OTHER, ticket: 2, object: object(9), offset: 0, turn: 1 };
         assert_eq!(bench.feed(granted(1, 0, 4096, &[7])), [Effect::Order(order), fetch]);

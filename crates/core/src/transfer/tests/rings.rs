@@ -14,15 +14,15 @@ impl Bench {
         let ring = Some(Ring { at: 1, of: 3, result: object(RESULT) });
         bench.folds(Fold { ring, divide_by: Some(4), ..fold(&[1]) });
         bench.feed(Event::Ready { object: object(1), location: OPERAND });
-        let order = Order::FoldInRing {
+        let order = Order::Fold {
             ticket: 2,
             from: OTHER,
             place: PLACE,
+            written: 0,
             op: OP,
             operands: vec![OPERAND],
             divide_by: Some(4),
-            at: 1,
-            of: 3,
+            ring: Some((1, 3)),
         };
         let fetch = Effect::Fetch { to: OTHER, ticket: 2, object: object(9), offset: 0, turn: 2 };
         assert_eq!(bench.feed(granted(1, 0, 4096, &[7])), [Effect::Order(order), fetch]);

@@ -116,12 +116,10 @@ impl Folding {
         }
         let (from, to) = (place.start as usize, self.coming.whole(place.end as usize));
         let mut total = first.bytes(place.start, to - from).to_vec();
-        for (part, start, end) in self.coming.between(from, to) {
-            if let PartKind::Numbers(numbers) = self.coming.parts()[part].kind {
-                for (other, _) in others {
-                    let more = other.bytes(start as u64, end - start);
-                    collective::fold(self.op, numbers, &mut total[start - from..end - from], more);
-                }
+        for (numbers, start, end) in self.coming.numbers_between(from, to) {
+            for (other, _) in others {
+                let more = other.bytes(start as u64, end - start);
+                collective::fold(self.op, numbers, &mut total[start - from..end - from], more);
             }
         }
         Arc::new(total)
@@ -178,10 +176,8 @@ impl Folding {
         if !layout.numbers().all(collective::divides) {
             return;
         }
-        for (part, start, end) in self.coming.between(from, to) {
-            if let PartKind::Numbers(numbers) = self.coming.parts()[part].kind {
-                collective::divide(numbers, &mut total[start..end], count);
-            }
+        for (numbers, start, end) in self.coming.numbers_between(from, to) {
+            collective::divide(numbers, &mut total[start..end], count);
         }
     }
 

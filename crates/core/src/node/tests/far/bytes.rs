@@ -2,7 +2,7 @@
 
 use hoplo_base::limits::SLOTS_GRANT;
 use hoplo_wire::peer::Peer;
-use hoplo_wire::{FoldOp, Location, NoReduce, Value};
+use hoplo_wire::{FoldOp, Location, NoReduce, Value, Wish};
 
 use super::*;
 use crate::transfer::{Done, Order};
@@ -251,9 +251,8 @@ fn asking(for_all: Option<u64>) -> (Nodes, ProcessId, ProcessId, [ObjectId; 2], 
     nodes.notices(0, driver, hold(members[1], driver));
     nodes.seals(1, worker, members[1], driver);
     let for_all = for_all.map(|seq| TaskId { owner: driver, seq }.object(0));
-    let (op, divide_by) = (FoldOp::Sum, None);
-    let given = members.to_vec();
-    let reduce = ToNode::Reduce { request: 5, op, members: given, divide_by, for_all };
+    let wish = Wish { op: FoldOp::Sum, divide_by: None, for_all };
+    let reduce = ToNode::Reduce { request: 5, wish, members: members.to_vec() };
     nodes.says(0, driver, reduce);
     (nodes, driver, worker, members, own)
 }
@@ -270,6 +269,7 @@ fn a_reduce_is_folded_on_its_way_and_its_room_is_the_askers() {
         op: FoldOp::Sum,
         operands,
         divide_by: None,
+        ring: None,
     }) = fold
     else {
         panic!("{fold:?}")
@@ -305,7 +305,9 @@ fn a_reduce_is_folded_on_its_way_and_its_room_is_the_askers() {
 fn gone_round(nodes: &mut Nodes, driver: ProcessId) -> Location {
     for at in [0, 1] {
         let fold = nodes.order(at);
-        let Some(Order::FoldInRing { ticket, from, .. }) = fold else { panic!("{fold:?}") };
+        let Some(Order::Fold { ticket, from, ring: Some(_), .. }) = fold else {
+            panic!("{fold:?}")
+        };
         assert_eq!(from, number(1 - at));
         let relay = nodes.order(at);
         let Some(Order::Relay { to, ticket: asked, .. }) = relay else { panic!("{relay:?}") };
@@ -387,8 +389,8 @@ fn what_is_in_no_store_is_not_folded_on_its_way() {
     let (mut nodes, driver, _, _) = Nodes::leased();
     let members = vec![TaskId { owner: driver, seq: 9 }.object(0)];
     let lost = members.clone();
-    let (op, divide_by, for_all) = (FoldOp::Max, None, None);
-    nodes.says(0, driver, ToNode::Reduce { request: 5, op, members, divide_by, for_all });
+    let wish = Wish { op: FoldOp::Max, divide_by: None, for_all: None };
+    nodes.says(0, driver, ToNode::Reduce { request: 5, wish, members });
     let no = nodes.reduced(driver).expect("it is answered").expect_err("it is nowhere");
     assert_eq!(no, NoReduce { lost, ..NoReduce::new("a member is in no store", true) });
 }

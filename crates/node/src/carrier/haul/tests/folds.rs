@@ -24,7 +24,7 @@ fn own() -> Vec<u8> {
 
 fn fold(ticket: u64, place: Place, operands: Vec<Location>) -> Order {
     let (from, op) = (HERE, FoldOp::Sum);
-    Order::Fold { ticket, from, place, written: 0, op, operands, divide_by: None }
+    Order::Fold { ticket, from, place, written: 0, op, operands, divide_by: None, ring: None }
 }
 
 fn there(len: usize) -> Place {
@@ -177,8 +177,8 @@ fn what_nodes_do_not_fold_is_told() {
         let (mut store, operand) = Store::holding(&bytes, OFFSET);
         let (place, from, op) = (there(bytes.len()), HERE, FoldOp::Prod);
         let operands = vec![operand];
-        let (written, divide_by) = (0, None);
-        let fold = Order::Fold { ticket: 9, from, place, written, op, operands, divide_by };
+        let (written, divide_by, ring) = (0, None, None);
+        let fold = Order::Fold { ticket: 9, from, place, written, op, operands, divide_by, ring };
         store.haul.order(fold);
         store.hauler.waiting();
         let why = why(&store);
@@ -203,9 +203,18 @@ fn a_mean_is_divided_where_the_chain_ends() {
         let (mut here, location) = Store::holding(&come, OFFSET);
         let (mut last, operand) = Store::holding(&own(), OFFSET);
         let (place, from, op) = (there(come.len()), HERE, FoldOp::Sum);
-        let (written, operands, divide_by) = (0, vec![operand; operands], Some(3));
+        let (written, operands, divide_by, ring) = (0, vec![operand; operands], Some(3), None);
         let sum = 2.0 + operands.len() as f32;
-        last.haul.order(Order::Fold { ticket: 9, from, place, written, op, operands, divide_by });
+        last.haul.order(Order::Fold {
+            ticket: 9,
+            from,
+            place,
+            written,
+            op,
+            operands,
+            divide_by,
+            ring,
+        });
         here.haul.order(send(9, location, 0));
         carry(&mut here, &mut last);
         assert!(sums(&last, place) == wanted(|at| sum * at as f32 / 3.0), "{sum}");
@@ -215,8 +224,8 @@ fn a_mean_is_divided_where_the_chain_ends() {
     let (mut here, location) = Store::holding(&whole, OFFSET);
     let (mut last, operand) = Store::holding(&whole, OFFSET);
     let (place, op) = (there(whole.len()), FoldOp::Sum);
-    let (from, written, operands, divide_by) = (HERE, 0, vec![operand], Some(2));
-    last.haul.order(Order::Fold { ticket: 9, from, place, written, op, operands, divide_by });
+    let (from, written, operands, divide_by, ring) = (HERE, 0, vec![operand], Some(2), None);
+    last.haul.order(Order::Fold { ticket: 9, from, place, written, op, operands, divide_by, ring });
     here.haul.order(send(9, location, 0));
     carry(&mut here, &mut last);
     assert_eq!(last.bytes(place)[6..], [2; 8]);

@@ -27,15 +27,15 @@ impl Circle {
         let place = Place { slot: 3, offset: 2 << 20, len };
         let hold = |(at, (bytes, times)): (usize, &(Vec<u8>, usize))| {
             let (store, operand) = Store::holding(bytes, OFFSET);
-            store.haul.order(Order::FoldInRing {
+            store.haul.order(Order::Fold {
                 ticket: at as u64,
                 from: node((at + 1) % of),
                 place,
+                written: 0,
                 op,
                 operands: vec![operand; *times],
                 divide_by,
-                at: at as u32,
-                of: of as u32,
+                ring: Some((at as u32, of as u32)),
             });
             let before = (at + of - 1) % of;
             let (to, ticket) = (node(before), before as u64);
@@ -173,17 +173,10 @@ fn members_that_lie_otherwise_do_not_go_round() {
     let mut store = store;
     let why = |store: &mut Store, operands: Vec<Location>, at: u32| {
         let place = Place { slot: 3, offset: 2 << 20, len };
-        let (ticket, from, op, divide_by, of) = (9, HERE, FoldOp::Sum, None, 2);
-        store.haul.order(Order::FoldInRing {
-            ticket,
-            from,
-            place,
-            op,
-            operands,
-            divide_by,
-            at,
-            of,
-        });
+        let (ticket, from, written, op) = (9, HERE, 0, FoldOp::Sum);
+        let (divide_by, ring) = (None, Some((at, 2)));
+        let fold = Order::Fold { ticket, from, place, written, op, operands, divide_by, ring };
+        store.haul.order(fold);
         store.hauler.waiting();
         match &store.haul.done()[..] {
             [Done::Unfit { ticket: 9, why }] => why.clone(),
