@@ -11,8 +11,10 @@ this Python.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -45,10 +47,17 @@ def until(condition: Callable[[], Any], seconds: float = 20, what: str = "") -> 
         time.sleep(0.01)  # between two looks
 
 
+# In no order, each once in a round. From 32,768 on Linux gives them to outgoing connections: one of
+# these could take the port of a node that is dead for a moment.
+PORTS = itertools.cycle(random.sample(range(10_000, 32_768), k=22_768))
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    for port in PORTS:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("there is always a next port")
 
 
 def run(*args: str | Path, check: bool = True, seconds: float = 30) -> str:

@@ -119,9 +119,15 @@ def test_it_started_again_at_its_home_which_dies(make_far: Any) -> None:
 
 @pytest.mark.parametrize("other", [3, 4])
 def test_another_node_dies_and_then_its_home(make_far: Any, other: int) -> None:
-    """One of the two has the log."""
+    """One of the two has the log. Replies wait until another one has it in its place."""
     far = make_far(5)
-    goes_on_without_home(far, child(far, 1), lambda: far.kill_node(other))
+    ran_at_home = child(far, 1)
+
+    def dies() -> None:
+        far.kill_node(other)
+        hoplo.get(ran_at_home.length.remote(), timeout=20)
+
+    goes_on_without_home(far, ran_at_home, dies)
 
 
 def test_it_goes_on_at_its_home_which_dies(make_far: Any) -> None:
