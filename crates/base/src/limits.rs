@@ -57,7 +57,7 @@ pub const REPLY_BODY_BYTES_KEPT: usize = 16 * 1024;
 /// One message of the node daemon to a process.
 pub const NODE_MESSAGE_BYTES_MAX: usize = 512 * 1024 * 1024;
 
-/// A process that leaves more than this unread does not read: it loses its connection.
+/// A process that leaves more than this unread does not read: a worker is killed, others lose their connection.
 pub const NODE_UNSENT_BYTES_MAX: usize = 2 * NODE_MESSAGE_BYTES_MAX;
 
 /// A driver that leaves so many bytes unread misses lines of its workers; they are in the log files. So does one at another node, if the

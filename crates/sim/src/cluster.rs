@@ -47,6 +47,8 @@ pub enum Step {
     Dies(ProcessId),
     /// It closes its connection and does not end.
     Hangs(ProcessId),
+    /// It does not read what its daemon tells it.
+    IsDeaf(ProcessId),
     /// The end of a socket, of a process, and its exit status, as the daemon hears of them.
     Closes(ProcessId),
     Ends(ProcessId),
@@ -285,6 +287,7 @@ impl Cluster {
             Step::Births(process) => self.births(process),
             Step::Hellos(process) => self.hellos(process),
             Step::Hangs(process) => self.hangs(process),
+            Step::IsDeaf(process) => self.is_deaf(process),
             Step::Closes(process) => self.closes(process),
             Step::Ends(process) => self.ends(process),
             Step::Reports(process) => self.reports(process),

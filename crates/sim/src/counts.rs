@@ -50,6 +50,7 @@ impl Counts {
         "sweeps",
         "slots used again",
         "kills by the daemon",
+        "workers that do not read",
         "orderly stops",
         "rows written",
         "numbers given by the store",

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use hoplo_base::{Instant, NodeNumber, limits};
+use hoplo_base::{Instant, NodeNumber, ProcessId, limits};
 
+use crate::client::Client;
 use crate::cluster::{Cluster, Step};
 use crate::host::Host;
 use crate::rng::Rng;
@@ -185,25 +186,38 @@ impl Cluster {
         }
         if self.rng.one_in(self.plan.kills) {
             let drivers = self.plan.driver_kills && self.rng.one_in(8);
-            let victims: Vec<_> = self
-                .clients
-                .values()
-                .filter(|client| client.alive && client.is_driver == drivers)
-                .map(|client| client.id)
-                .collect();
-            if !victims.is_empty() {
-                let victim = victims[self.rng.below(victims.len() as u64) as usize];
-                if !drivers && self.rng.one_in(8) {
-                    self.at_node(victim.node(), self.now, Step::Hangs(victim));
-                } else {
-                    self.count(if drivers { "kills of drivers" } else { "kills of workers" });
-                    self.note(|| format!("FAULT: {victim} is killed"));
-                    self.at_node(victim.node(), self.now, Step::Dies(victim));
-                }
+            let how = self.rng.below(8);
+            match (how, drivers) {
+                (0, false) => self.befalls(|_| true, drivers, Step::Hangs),
+                // It may have said something that nobody heard yet.
+                (1, false) => self.befalls(|client| !client.up.is_empty(), drivers, Step::IsDeaf),
+                _ => self.befalls(|_| true, drivers, Step::Dies),
             }
         }
         let delay = self.rng.delay(2 * FAULT_TURN) + Duration::from_micros(50);
         self.after(delay, Step::Fault);
+    }
+
+    /// To a process that lives: one of these, if there are any.
+    fn befalls(
+        &mut self,
+        these: impl Fn(&Client) -> bool,
+        drivers: bool,
+        step: fn(ProcessId) -> Step,
+    ) {
+        let all = self.clients.values().filter(|it| it.alive && it.is_driver == drivers);
+        let (rather, others): (Vec<_>, Vec<_>) = all.partition(|client| these(client));
+        let victims = if rather.is_empty() { others } else { rather };
+        if victims.is_empty() {
+            return;
+        }
+        let victim = victims[self.rng.below(victims.len() as u64) as usize].id;
+        let step = step(victim);
+        if matches!(step, Step::Dies(_)) {
+            self.count(if drivers { "kills of drivers" } else { "kills of workers" });
+            self.note(|| format!("FAULT: {victim} is killed"));
+        }
+        self.at_node(victim.node(), self.now, step);
     }
 
     /// A node that is not the head, and would take an object of another one with it.

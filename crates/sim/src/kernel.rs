@@ -19,6 +19,7 @@ use hoplo_wire::node::{ActorState, DeathCause, Role, ToNode};
 use crate::client::Client;
 use crate::cluster::{Cluster, Step};
 use crate::daemon::hello;
+use crate::sabotage::Sabotage;
 
 /// One process, as the kernel has it.
 #[derive(Debug)]
@@ -156,6 +157,20 @@ impl Cluster {
             self.note(|| format!("FAULT: {process} closes its connection and does not end"));
             self.falls_silent(process, false);
         }
+    }
+
+    pub fn is_deaf(&mut self, process: ProcessId) {
+        if !self.client(process).alive {
+            return;
+        }
+        self.count("workers that do not read");
+        self.note(|| format!("FAULT: {process} does not read"));
+        self.here.daemon.excused += 1;
+        self.happens(match self.sabotage {
+            Some(Sabotage::DeafAreUnheard) => Event::Broke { process, what: "is deaf".into() },
+            _ => Event::DoesNotRead { process },
+        });
+        self.here.daemon.excused = self.here.daemon.node.violations();
     }
 
     pub fn is_killed(&mut self, process: ProcessId, pid: u32) {

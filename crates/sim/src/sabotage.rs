@@ -47,6 +47,8 @@ pub enum Sabotage {
     DuplicatesRun,
     /// Calls are replayed in another order.
     ReplayIsReversed,
+    /// What a worker said that does not read is not heard.
+    DeafAreUnheard,
 
     // ---- of several nodes ----
     /// What leaves a node and names refs has no cover (NREF-2).
@@ -110,8 +112,11 @@ impl Sabotage {
                 (plan.cancels, plan.cpus) = (true, 4);
                 plan.tardiness = Duration::from_micros(20);
                 plan.head_dies_at = None;
+                if self == Self::CancelSpreads {
+                    plan.kills = 0; // they are reasons of their own
+                }
             }
-            Self::DuplicatesRun | Self::ReplayIsReversed => {
+            Self::DuplicatesRun | Self::ReplayIsReversed | Self::DeafAreUnheard => {
                 plan.kills = plan.kills.clamp(3, 6);
                 plan.head_dies_at = None;
             }

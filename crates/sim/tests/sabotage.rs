@@ -79,7 +79,7 @@ fn a_cancel_that_is_told_to_a_bystander_is_found() {
 #[test]
 fn a_cancel_that_reaches_children_which_it_does_not_mean_is_found() {
     let stopped = "is told to stop, and nobody cancelled it";
-    shows(Sabotage::CancelSpreads, 1500, &["failed for no reason: Cancelled", stopped]);
+    shows(Sabotage::CancelSpreads, 500, &["failed for no reason: Cancelled", stopped]);
 }
 
 #[test]
@@ -100,4 +100,10 @@ fn calls_that_take_effect_twice_are_found() {
 #[test]
 fn calls_that_are_replayed_in_another_order_are_found() {
     shows(Sabotage::ReplayIsReversed, 500, &["and stands at", "and is not there in"]);
+}
+
+#[test]
+fn words_of_a_worker_that_does_not_read_and_that_nobody_hears_are_found() {
+    let others_suffer = "gave back more tokens";
+    shows(Sabotage::DeafAreUnheard, 500, &[others_suffer, "failed for no reason: ObjectLost"]);
 }

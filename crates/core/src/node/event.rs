@@ -35,10 +35,14 @@ pub enum Event {
         from: ProcessId,
         message: ToNode,
     },
-    /// What it sent is no message, or it does not read what it is sent.
+    /// What it sent is no message.
     Broke {
         process: ProcessId,
         what: String,
+    },
+    /// More waits for it than it may leave unread. It is told nothing more; what it says is heard on.
+    DoesNotRead {
+        process: ProcessId,
     },
     /// Its connection ended; all that came on it was handed over.
     Closed {

@@ -130,16 +130,33 @@ impl Node {
 
     /// It does not keep to the protocol: it is dropped, and nobody else suffers.
     pub(super) fn violation(&mut self, id: ProcessId, what: &str) {
-        let Some(process) = self.processes.get_mut(&id) else { return };
+        if self.is_accused(id, what) {
+            self.kill(id);
+            self.hang_up(id);
+        }
+    }
+
+    /// A worker is killed, and its connection stays until its end: others rely on what it said before.
+    pub(super) fn on_unread(&mut self, id: ProcessId) {
+        let what = "does not read what it is sent";
+        match self.processes.get(&id).map(Process::is_worker) {
+            Some(true) if self.is_accused(id, what) => self.kill(id),
+            Some(false) => self.violation(id, what),
+            _ => {}
+        }
+    }
+
+    /// False: it has no connection any more.
+    fn is_accused(&mut self, id: ProcessId, what: &str) -> bool {
+        let Some(process) = self.processes.get_mut(&id) else { return false };
         if !process.stage.has_connection() {
-            return;
+            return false;
         }
         let reason = format!("it broke the protocol: {what}");
         process.cause.get_or_insert(DeathCause::Stopped { reason });
         self.violations += 1;
-        self.log(format!("{id} {what}: its connection is dropped"));
-        self.kill(id);
-        self.hang_up(id);
+        self.log(format!("{id} {what}: it is dropped"));
+        true
     }
 
     pub(super) fn hang_up(&mut self, id: ProcessId) {

@@ -236,6 +236,7 @@ impl Node {
             Event::Told { stranger, pid, message } => self.on_job(stranger, pid, message),
             Event::Heard { from, message } => self.on_heard(from, message),
             Event::Broke { process, what } => self.violation(process, &what),
+            Event::DoesNotRead { process } => self.on_unread(process),
             Event::Closed { process } => self.on_closed(process),
             Event::Forked { process, pid } => self.on_forked(process, pid),
             Event::ForkFailed { process, reason } => {

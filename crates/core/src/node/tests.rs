@@ -178,6 +178,34 @@ fn a_worker_that_is_to_die_before_its_pid_is_known_is_killed_when_it_comes() {
     assert_eq!(shell.killed(), Some((worker, 42)));
 }
 
+/// What it had said was not read: an actor's call whose reply had left was missing in the actor's log.
+#[test]
+fn a_worker_that_does_not_read_is_killed_and_heard_to_its_end() {
+    let mut shell = Shell::new();
+    let driver = shell.driver();
+    let worker = shell.starting(driver);
+    shell.hears(Event::Forked { process: worker, pid: 42 });
+    shell.says(worker, hello(Role::Worker));
+    for _ in 0..2 {
+        shell.hears(Event::DoesNotRead { process: worker });
+        assert_eq!(shell.killed(), Some((worker, 42)));
+        let hangs_up = Effect::HangUp { process: worker };
+        assert!(!shell.effects.contains(&hangs_up), "it may have said something before");
+    }
+    shell.hears(Event::Closed { process: worker });
+    shell.hears(Event::DoesNotRead { process: worker });
+    assert_eq!(shell.killed(), None);
+}
+
+#[test]
+fn a_driver_that_does_not_read_loses_its_connection() {
+    let mut shell = Shell::new();
+    let driver = shell.driver();
+    shell.hears(Event::DoesNotRead { process: driver });
+    assert!(shell.effects.contains(&Effect::HangUp { process: driver }));
+    assert_eq!(shell.killed(), None, "only workers are ours to kill");
+}
+
 #[test]
 fn a_worker_whose_zygote_died_before_it_told_its_pid_could_not_be_killed() {
     let mut shell = Shell::new();

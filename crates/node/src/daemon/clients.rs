@@ -47,6 +47,8 @@ struct Connection {
     unfinished_bytes: usize,
     /// It was refused: closed as soon as it was told why.
     closing: bool,
+    /// It does not read, and is told nothing more.
+    deaf: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,8 +94,14 @@ impl Daemon {
         let stream = Stream::new(socket, frame_bytes_max)?;
         self.poller.add(&stream, Source::Connection(number))?;
         self.connections.last = number;
-        let (wants_writing, unfinished_bytes, closing) = (false, 0, false);
-        let connection = Connection { stream, peer, wants_writing, unfinished_bytes, closing };
+        let connection = Connection {
+            stream,
+            peer,
+            wants_writing: false,
+            unfinished_bytes: 0,
+            closing: false,
+            deaf: false,
+        };
         self.connections.by_number.insert(number, connection);
         Ok(number)
     }
@@ -253,7 +261,7 @@ impl Daemon {
         }
     }
 
-    /// What came is no message, or it does not read.
+    /// What came is no message.
     fn broke(&mut self, number: u64, what: &str) {
         let Some(connection) = self.connections.by_number.get(&number) else { return };
         match connection.peer {
@@ -299,6 +307,9 @@ impl Daemon {
 
     fn send_to(&mut self, number: u64, message: &ToClient, fds: Option<Rc<[OwnedFd]>>) {
         let Some(connection) = self.connections.by_number.get_mut(&number) else { return };
+        if connection.deaf {
+            return;
+        }
         connection.stream.push(fds, |out| encode(message, out));
         self.connections.dirty.insert(number);
     }
@@ -337,7 +348,17 @@ impl Daemon {
 
     /// More waits for it to be read than may.
     pub(crate) fn end_unread(&mut self, number: u64) {
-        self.broke(number, "does not read what it is sent");
+        let Some(connection) = self.connections.by_number.get_mut(&number) else { return };
+        match connection.peer {
+            Peer::Process(_) if connection.deaf => {}
+            Peer::Process(process) => {
+                connection.deaf = true;
+                self.handle(Event::DoesNotRead { process });
+            }
+            Peer::Stranger { .. } | Peer::Jobless { .. } => {
+                self.broke(number, "does not read what it is sent");
+            }
+        }
     }
 
     /// The other end is closed. What it wrote before is handled first: its replies may have gone another way, and others rely on what
