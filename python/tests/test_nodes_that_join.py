@@ -186,6 +186,13 @@ def test_a_token_from_the_variable(machines):
     text = token.read_text().strip()
     second.hoplo("start", "--address", address, "--num-cpus", "1", HOPLO_TOKEN=text)
     assert len(first.nodes()) == 2
+    # Whoever runs something there could have let others join.
+    source = """
+        import os
+        hoplo.init(address="auto")
+        say(hoplo.get(hoplo.remote(lambda: "HOPLO_TOKEN" in os.environ).remote()))
+    """
+    assert second.run(source, HOPLO_TOKEN=text) is False
 
 
 def test_tokens_are_made_listed_and_revoked(machines):

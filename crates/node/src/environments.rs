@@ -218,6 +218,7 @@ impl Environments {
         let program = "from hoplo._build_environment import main; main()";
         let mut command = Command::new(&self.python);
         command.args(["-P", "-c", program]).process_group(0);
+        command.env_remove(hoplo_net::token::VARIABLE);
         command
     }
 

@@ -336,6 +336,8 @@ fn spawn(command: &[String], folder: &Path, poller: &Poller) -> io::Result<Runni
     let child = Command::new(program)
         .current_dir(folder)
         .args(arguments)
+        // What runs here may not let others join.
+        .env_remove(hoplo_net::token::VARIABLE)
         .arg(theirs.as_fd().as_raw_fd().to_string())
         .stdin(Stdio::null())
         .stdout(Stdio::from(print.try_clone()?))
