@@ -257,13 +257,26 @@ def _dumps_with_cloudpickle(value: object, buffer_callback: Callable[..., bool] 
 def _cloud_pickler(tensor: type | None) -> Any:
     import cloudpickle
 
-    ours: dict[type, Callable[[Any], Any]] = {memoryview: _reduce_view}
-    if tensor is not None:
-        ours[tensor] = _reduce_tensor
     theirs = cloudpickle.Pickler
     # A class attribute: cloudpickle's own hides the one that instances of pickle's have.
-    table = ChainMap(ours, *theirs.dispatch_table.maps)
-    return type("_Pickler", (theirs,), {"dispatch_table": table})
+    table = theirs.dispatch_table
+    ours: dict[type, Callable[[Any], Any]] = {
+        memoryview: _reduce_view,
+        types.CodeType: functools.partial(_reduce_code, table[types.CodeType]),
+    }
+    if tensor is not None:
+        ours[tensor] = _reduce_tensor
+    return type("_Pickler", (theirs,), {"dispatch_table": ChainMap(ours, *table.maps)})
+
+
+def _reduce_code(reduce: Callable[[types.CodeType], Any], code: types.CodeType) -> Any:
+    """With the name of its file, as cloudpickle did up to 3.1.2. Later ones leave it out, and
+    tracebacks of workers would show neither file nor line."""
+    make, arguments = reduce(code)
+    arguments = [
+        code.co_filename if argument == "<dynamic-code>" else argument for argument in arguments
+    ]
+    return make, tuple(arguments)
 
 
 def _dumps_with_tensors(value: object, tensor: type, buffer_callback: Callable[..., bool]) -> bytes:
