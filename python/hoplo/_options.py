@@ -118,6 +118,9 @@ class ActorOptions(NamedTuple):
     is 1, and 1000 for a class with `async def` methods."""
     concurrency_groups: Mapping[str, int]
     """Group name to calls of it that run at once."""
+    allow_out_of_order_execution: bool | None
+    """Later calls go before one that waits for its arguments. None: where several calls run at
+    once; `hoplo.actor` fills it in, which knows the class."""
     max_pending_calls: int
     """Unfinished calls that one process may have at the actor; -1: any number."""
     name: str | None
@@ -199,6 +202,7 @@ def actor_options(given: Mapping[str, Any]) -> ActorOptions:
         max_task_retries=value["max_task_retries"] or 0,
         max_concurrency=value["max_concurrency"] or 0,
         concurrency_groups=value["concurrency_groups"] or {},
+        allow_out_of_order_execution=value["allow_out_of_order_execution"],
         max_pending_calls=_or(value["max_pending_calls"], -1),
         name=value["name"],
         namespace=value["namespace"],
@@ -361,7 +365,7 @@ _ACTOR: Final[Mapping[str, Check]] = {
     "namespace": text,
     "lifetime": _lifetime,
     "get_if_exists": boolean,
-    "allow_out_of_order_execution": boolean,  # no effect: calls keep their order
+    "allow_out_of_order_execution": boolean,
 }
 _METHOD: Final[Mapping[str, Check]] = {
     "num_returns": _num_returns,

@@ -249,6 +249,9 @@ class ActorClass(Generic[_T]):
         options = self._options
         if options.max_restarts or options.checkpoint_every or options.checkpoint_interval_s:
             options = self._with_checkpoints()
+        if options.allow_out_of_order_execution is None:
+            several = self._why_several_at_once() is not None
+            options = options._replace(allow_out_of_order_execution=several)
         return template.create(options, args, kwargs)
 
     def options(self, **options: Unpack[ForActors]) -> ActorClass[_T]:
@@ -286,13 +289,17 @@ class ActorClass(Generic[_T]):
             max_task_retries=-1,
         )
 
-    def _refuse_what_has_no_order(self) -> None:
+    def _why_several_at_once(self) -> str | None:
+        """Why its calls may overlap; None: they run one after the other."""
         options = self._options
-        why = None
         if any(info.is_async for info in self._export.methods):
-            why = "it has async methods"
-        elif options.concurrency_groups or options.max_concurrency > 1:
-            why = "it runs several calls at once"
+            return "it has async methods"
+        if options.concurrency_groups or options.max_concurrency > 1:
+            return "it runs several calls at once"
+        return None
+
+    def _refuse_what_has_no_order(self) -> None:
+        why = self._why_several_at_once()
         for info in self._export.methods:
             if info.is_generator:
                 why = f"{info.name} is a generator, whose values are sent while it runs"

@@ -207,7 +207,7 @@ def _hint(error: Exception) -> str:
 
 
 _OF_INIT = ("job_config", "logging_config", "_memory")
-_WITHOUT_EFFECT = ("allow_out_of_order_execution", "_metadata", "_labels")
+_WITHOUT_EFFECT = ("_metadata", "_labels")
 _OF_REMOTE = frozenset({*_options._TASK, *_options._ACTOR, *_options._METHOD})
 _OF_REMOTE |= {*_placement._OLD_STYLE}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 
 import pytest
@@ -176,3 +177,72 @@ def test_threads_of_one_caller_share_its_order_and_lose_nothing():
     for thread in threads:
         thread.join()
     assert hoplo.get(total.add.remote(0)) == 1600
+
+
+# ------------------------------------------------------------------------------- arguments that are late
+
+
+class Signal:
+    def __init__(self):
+        self.sent = threading.Event()
+
+    def store(self, value):
+        return value
+
+    def send(self):
+        self.sent.set()
+
+    def wait(self):
+        return self.sent.wait(20)
+
+
+class AsyncSignal(Signal):
+    def __init__(self):
+        self.sent = asyncio.Event()
+
+    async def send(self):
+        self.sent.set()
+
+    async def wait(self):
+        return await self.sent.wait()
+
+
+@hoplo.remote(num_cpus=0)
+def waits(signal):
+    return hoplo.get(signal.wait.remote())
+
+
+@pytest.mark.parametrize(
+    ("of", "options"),
+    [
+        (AsyncSignal, {}),
+        (Signal, {"max_concurrency": 2}),
+        (Signal, {"concurrency_groups": {"one": 1}, "max_concurrency": 2}),
+    ],
+)
+def test_a_call_whose_argument_needs_a_later_call_waited_for_ever(of, options):
+    signal = hoplo.remote(num_cpus=0, **options)(of).remote()
+    stored = signal.store.remote(waits.remote(signal))
+    signal.send.remote()
+    assert hoplo.get(stored, timeout=20) is True
+
+
+@pytest.mark.parametrize(
+    ("options", "overtakes"),
+    [
+        ({}, False),
+        ({"allow_out_of_order_execution": True}, True),
+        ({"max_concurrency": 2, "allow_out_of_order_execution": False}, False),
+    ],
+)
+def test_whether_a_call_that_waits_for_its_argument_is_overtaken(options, overtakes, gate):
+    @hoplo.remote(num_cpus=0)
+    def late():
+        gate.wait()
+
+    actor = hoplo.remote(num_cpus=0, **options)(Signal).remote()
+    first, second = actor.store.remote(late.remote()), actor.store.remote(2)
+    done, _ = hoplo.wait([first, second], timeout=20 if overtakes else 0.3)
+    assert done == ([second] if overtakes else [])
+    gate.open()
+    assert hoplo.get([first, second], timeout=20) == [None, 2]

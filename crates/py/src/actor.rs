@@ -109,6 +109,7 @@ impl ActorTemplate {
             max_pending_calls: 0,
             remembered: false,
             near_first: false,
+            may_be_overtaken: false,
         };
         let (call, implicit) = args.call(Arc::new(call));
         let namespace: Option<String> = options.getattr("namespace")?.extract()?;
@@ -163,6 +164,7 @@ impl ActorTemplate {
             options.getattr("max_pending_calls")?,
             options.getattr("enable_task_events")?,
             !options.getattr("checkpoints")?.is_none(),
+            options.getattr("allow_out_of_order_execution")?,
         );
         let bytes = DUMPS.get(py)?.call1((parts,))?.cast_into::<PyBytes>()?;
         let taken = bytes.as_bytes().len();

@@ -4,7 +4,8 @@
 //!
 //! ```text
 //! pickle of (class name, actor name, [MethodInfo], is_async, max_concurrency, {group: limit},
-//!            max_task_retries, max_pending_calls, enable_task_events, has checkpoints)
+//!            max_task_retries, max_pending_calls, enable_task_events, has checkpoints,
+//!            calls may be overtaken)
 //! ```
 
 use std::collections::HashMap;
@@ -93,6 +94,7 @@ impl Interface {
         let max_pending_calls = u32::try_from(max_pending_calls).unwrap_or(0);
         let remembered: bool = parts.get_item(8)?.extract()?;
         let once: bool = parts.get_item(9)?.extract()?;
+        let may_be_overtaken: bool = parts.get_item(10)?.extract()?;
         let mut methods = Map::default();
         for info in parts.get_item(2)?.try_iter()? {
             let mut method =
@@ -102,6 +104,9 @@ impl Interface {
             }
             if once {
                 method.run_once();
+            }
+            if may_be_overtaken {
+                method.may_be_overtaken();
             }
             methods.insert(method.name.clone(), Arc::new(method));
         }
@@ -166,6 +171,7 @@ impl Method {
             max_pending_calls,
             remembered: info.getattr("enable_task_events")?.extract()?,
             near_first: false,
+            may_be_overtaken: false,
         };
         Ok(Method {
             group: group.map(Arc::from),
@@ -192,6 +198,12 @@ impl Method {
         options.flags &= !(CALL_RETRY_ANY | CALL_RETRY_LISTED);
         options.max_retries = -1;
         self.options = Arc::new(options);
+    }
+
+    /// Later calls go before one that waits for its arguments.
+    fn may_be_overtaken(&mut self) {
+        let options = (*self.options).clone();
+        self.options = Arc::new(CallOptions { may_be_overtaken: true, ..options });
     }
 
     /// `Counter.add`.

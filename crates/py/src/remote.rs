@@ -159,6 +159,7 @@ impl RemoteFunction {
             max_pending_calls: 0,
             remembered: parsed.remembered,
             near_first: parsed.near_first,
+            may_be_overtaken: false,
         });
         *self.resolved.lock() = Some((session.number, Arc::clone(&options)));
         Ok(options)

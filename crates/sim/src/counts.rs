@@ -42,6 +42,7 @@ impl Counts {
         "CPUs lent by callbacks",
         "CPUs lent to leave",
         "calls beside others",
+        "calls that may be overtaken",
         "replies that waited for their turn",
         "parts of replies",
         "workers that left",

@@ -310,6 +310,7 @@ fn submission(rng: &mut Rng, depth: u8, plan: &Plan) -> Submission {
         max_pending_calls: 0,
         remembered: true,
         near_first: false,
+        may_be_overtaken: false,
     };
     Submission {
         program: rng.next(),
@@ -334,7 +335,7 @@ fn method(rng: &mut Rng, role: Role, plan: &Plan) -> Submission {
         where_it_lives.strategy = strategy(rng, plan);
         where_it_lives.labels = labels(rng);
     }
-    let options = CallOptions {
+    let mut options = CallOptions {
         function: FunctionId([99; 16]),
         name: Arc::from(if constructor { "A" } else { "A.m" }),
         shape: Arc::new(where_it_lives),
@@ -346,9 +347,12 @@ fn method(rng: &mut Rng, role: Role, plan: &Plan) -> Submission {
         max_pending_calls: if rng.one_in(6) { 2 } else { 0 },
         remembered: true,
         near_first: false,
+        may_be_overtaken: false,
     };
+    let program = rng.next();
+    options.may_be_overtaken = !constructor && program.is_multiple_of(4);
     Submission {
-        program: rng.next(),
+        program,
         role,
         refs: [0, 0, 1, 2][rng.below(4) as usize],
         nested: [0, 1, 2][rng.below(3) as usize],

@@ -33,6 +33,7 @@ pub fn call_options(resources: ResourceSet, max_retries: i32) -> Arc<CallOptions
         max_pending_calls: 0,
         remembered: true,
         near_first: false,
+        may_be_overtaken: false,
     })
 }
 

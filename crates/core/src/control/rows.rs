@@ -20,7 +20,7 @@ use hoplo_wire::join::{JoinRole, TokenId};
 use hoplo_wire::peer::KnownActor;
 
 /// First byte of every typed row; raised with every change of an entry's fields, or of its key.
-pub const ROW_FORMAT: u8 = 8;
+pub const ROW_FORMAT: u8 = 9;
 
 /// What a table's rows are made of: a key that names the thing, and the thing.
 pub trait Entry: Serialize + for<'a> Deserialize<'a> {

@@ -18,6 +18,9 @@
 //! 1. A task calls the actor with the result of a second one as an argument, and is over.
 //! 2. The same worker runs the second task. It calls the same actor, and waits for the reply.
 //! 3. Behind the first task's call, which waits for the second task, this call would wait for ever.
+//!
+//! Where an actor runs several calls at once, its callers let calls be overtaken that wait for their arguments (`may_be_overtaken`): who
+//! makes the argument may need a later call. All others go in order.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -46,6 +49,8 @@ pub(super) struct Actor {
     pub queue: VecDeque<u64>,
     /// Those of tasks that ran here, from the first that waits for a ref: other tasks' calls overtake them.
     pub aside: BTreeMap<TaskId, VecDeque<u64>>,
+    /// Submitted, may be overtaken, and without all arguments: in the queue when they are there.
+    pub incomplete: BTreeSet<u64>,
     /// Placed: in order of submission.
     pub in_flight: BTreeSet<u64>,
     /// Its worker died with these begun.
@@ -247,6 +252,7 @@ impl SessionMachine {
         effects: &mut Vec<Effect>,
     ) -> Result<TaskId, SubmitError> {
         let limit = call.options.max_pending_calls;
+        let may_wait_apart = call.options.may_be_overtaken && !call.refs.is_empty();
         let state = self.actor_mut(actor, effects);
         if limit > 0 && state.unfinished >= limit {
             return Err(SubmitError::PendingCallsLimit { pending: state.unfinished });
@@ -263,9 +269,28 @@ impl SessionMachine {
             return Ok(task);
         }
         let state = self.actors.get_mut(&actor).expect("it was just there");
-        state.queue.push_back(task.seq);
+        if may_wait_apart {
+            state.incomplete.insert(task.seq);
+        } else {
+            state.queue.push_back(task.seq);
+        }
         self.admit(now, task.seq, effects);
         Ok(task)
+    }
+
+    /// All its arguments are there.
+    pub(super) fn is_complete(
+        &mut self,
+        now: Instant,
+        actor: ActorId,
+        seq: u64,
+        effects: &mut Vec<Effect>,
+    ) {
+        let state = self.actors.get_mut(&actor).expect("it has calls");
+        if state.incomplete.remove(&seq) {
+            return self.requeue_method(now, actor, seq, effects);
+        }
+        self.pump_actor(now, actor, effects);
     }
 
     /// Kills it for good: later calls wait for the daemon's word that it is dead, and none slips in (SES-8). One whose constructor still
@@ -296,6 +321,7 @@ impl SessionMachine {
                 status: Status::Unknown,
                 queue: VecDeque::new(),
                 aside: BTreeMap::new(),
+                incomplete: BTreeSet::new(),
                 in_flight: BTreeSet::new(),
                 limbo: BTreeSet::new(),
                 unfinished: 0,
@@ -590,6 +616,7 @@ impl SessionMachine {
             seqs.extend(std::mem::take(&mut state.in_flight));
             seqs.extend(std::mem::take(&mut state.queue));
             seqs.extend(std::mem::take(&mut state.aside).into_values().flatten());
+            seqs.extend(std::mem::take(&mut state.incomplete));
             seqs.sort_unstable();
             seqs.dedup();
             for seq in seqs {
@@ -625,6 +652,7 @@ impl SessionMachine {
         let Some(state) = self.actors.get(&actor) else { return };
         let mut seqs: Vec<u64> = state.queue.iter().copied().collect();
         seqs.extend(state.aside.values().flatten());
+        seqs.extend(&state.incomplete);
         seqs.sort_unstable();
         for seq in seqs {
             // Those before it may have taken it along.
@@ -676,6 +704,7 @@ impl Actor {
         self.status = Status::Dead { failure };
         self.queue.clear();
         self.aside.clear();
+        self.incomplete.clear();
         self.in_flight.clear();
         self.limbo.clear();
     }

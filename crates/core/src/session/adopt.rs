@@ -71,6 +71,7 @@ impl SessionMachine {
             max_pending_calls: 0,
             remembered: true,
             near_first: false,
+            may_be_overtaken: false,
         };
         let mut ids = Vec::with_capacity(refs.len());
         for (object, value) in &refs {

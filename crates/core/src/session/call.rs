@@ -60,6 +60,8 @@ pub struct CallOptions {
     pub remembered: bool,
     /// It belongs where the first ref inside its arguments lies, or its first argument, however small (`near`).
     pub near_first: bool,
+    /// For methods: while it waits for its arguments, later calls go before it.
+    pub may_be_overtaken: bool,
 }
 
 /// One call.

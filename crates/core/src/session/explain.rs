@@ -162,6 +162,7 @@ impl SessionMachine {
             Status::Pending { reason, .. } => format!("{actor} is pending: {reason}").into(),
             Status::Alive { worker } => {
                 let aside = state.aside.values().map(VecDeque::len).sum::<usize>();
+                let aside = aside + state.incomplete.len();
                 let (sent, queued) = (state.in_flight.len(), state.queue.len() + aside);
                 Reason::from(format!("{actor} is alive in "))
                     .and(*worker)

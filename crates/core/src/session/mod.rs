@@ -20,7 +20,8 @@
 //! - SES-3: every object named in a frame, a reply or a stored value was told to the daemon before
 //!   (REF-1): `mention` precedes every `Place`, and notices are flushed by it.
 //! - SES-4: a reply of an attempt that is not the current one changes nothing but gives back what it brought.
-//! - SES-5: calls of one caller (driver, actor, task) to one actor are placed in the order of their submission.
+//! - SES-5: calls of one caller (driver, actor, task) to one actor are placed in the order of their submission. One that
+//!   `may_be_overtaken` has its place in it when its arguments are there.
 //! - SES-6: no lease is due before `next_deadline`. It may be too early (a tick for nothing finds out), since it
 //!   is asked for at every call: there it only takes in what became due sooner.
 //! - SES-7: no call waits for ever for workers that die before they take any: of those that lay there, one or all.

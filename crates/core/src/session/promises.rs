@@ -59,6 +59,7 @@ impl SessionMachine {
             max_pending_calls: 0,
             remembered: false,
             near_first: false,
+            may_be_overtaken: false,
         };
         let (refs, nested) = (vec![], vec![]);
         let call = Call { options: Arc::new(options), args: value, refs, nested, packed: false };

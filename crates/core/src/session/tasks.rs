@@ -180,7 +180,7 @@ impl SessionMachine {
         if let Some(create) = task.creates.take() {
             self.send_creation(now, seq, *create, effects);
         } else if let Some(actor) = task.actor {
-            self.pump_actor(now, actor, effects);
+            self.is_complete(now, actor, seq, effects);
         } else {
             self.enqueue(now, seq, effects);
         }
@@ -418,6 +418,9 @@ impl SessionMachine {
                 if let Some(entry) = self.objects.get_mut(object) {
                     entry.waiters.retain(|waiter| *waiter != Waiter::Task(seq));
                 }
+            }
+            if let Some(state) = record.actor.and_then(|actor| self.actors.get_mut(&actor)) {
+                state.incomplete.remove(&seq);
             }
         }
         if let Some(stream) = &record.stream {

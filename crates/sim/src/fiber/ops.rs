@@ -288,7 +288,10 @@ impl Cluster {
                 self.books.facts.after_kill.insert(task);
                 self.count("calls of an actor that the caller has killed");
             }
-            self.calls(task, actor, parent);
+            match submission.options.may_be_overtaken {
+                true => self.count("calls that may be overtaken"),
+                false => self.calls(task, actor, parent),
+            }
             let streams = submission.options.flags & CALL_STREAMING != 0;
             self.submitted(fiber, task, submission.options.returns, streams);
         }

@@ -1,7 +1,7 @@
 //! SES-5: calls of one caller to one actor reach each of its workers in the order of their submission.
 //!
 //! Those of a task count as one caller's, and so do all those of an actor, or of the driver. A call that was at a worker
-//! before (an exception is retried) may come again at any time.
+//! before (an exception is retried) may come again at any time. Calls that may be overtaken have no place in this order.
 
 use std::collections::{BTreeMap, BTreeSet};
 

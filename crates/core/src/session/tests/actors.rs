@@ -125,6 +125,46 @@ fn calls_wait_for_the_actor_and_go_in_order() {
     assert_eq!(effects, [placed(7, first.seq), placed(7, second.seq)]);
 }
 
+/// An actor that runs several calls at once waited for ever for an argument that only a later call of it could bring about.
+#[test]
+fn a_call_that_waits_for_its_argument_may_be_overtaken() {
+    let mut owner = borrower();
+    let (pending, failing) = (owner.task(), owner.task());
+    let may = |refs| {
+        let options = CallOptions { may_be_overtaken: true, ..options() };
+        Call { refs, ..call(options) }
+    };
+    let (first, _) = owner.method(A, may(vec![pending.object(0)]));
+    owner.alive(A, 7);
+    let (fails, _) = owner.method(A, may(vec![failing.object(0)]));
+    let (second, effects) = owner.method(A, may(vec![]));
+    assert_eq!(effects, [placed(7, second.seq)]);
+    let (third, effects) = owner.method(A, method(0));
+    assert_eq!(effects, [placed(7, third.seq)]);
+    let known = owner.session.link(crate::why::Thing::Actor(A)).unwrap();
+    assert!(known.says.to_string().contains("2 calls sent, 2 queued"), "{known:?}");
+
+    owner.granted(1, W);
+    let effects = owner.reply(W, pending, &[returned(inline(b"1"))]);
+    assert!(effects.contains(&placed(7, first.seq)), "{effects:?}");
+    owner.reply(W, failing, &[returned(Value::Failed(Failure::new(FailureKind::Cancelled, "no")))]);
+    assert_eq!(owner.kind_of(fails.object(0)), FailureKind::Cancelled);
+    let known = owner.session.link(crate::why::Thing::Actor(A)).unwrap();
+    assert!(known.says.to_string().contains("3 calls sent, 0 queued"), "{known:?}");
+}
+
+#[test]
+fn calls_that_may_be_overtaken_fail_with_their_actor() {
+    let mut owner = borrower();
+    let pending = owner.task();
+    let options = CallOptions { may_be_overtaken: true, ..options() };
+    let waits = Call { refs: vec![pending.object(0)], ..call(options) };
+    let (waits, _) = owner.method(A, waits);
+    owner.alive(A, 7);
+    owner.state(A, dead());
+    assert_eq!(owner.kind_of(waits.object(0)), FailureKind::ActorDied);
+}
+
 /// Its worker keeps the replies of so many calls of each caller, and no more.
 #[test]
 fn few_calls_lie_before_an_actor_with_checkpoints() {

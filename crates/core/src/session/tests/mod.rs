@@ -77,6 +77,7 @@ fn options() -> CallOptions {
         max_pending_calls: 0,
         remembered: false,
         near_first: false,
+        may_be_overtaken: false,
     }
 }
 
