@@ -15,6 +15,12 @@ class Doubler:
             raise ValueError("not 99")
         return 2 * x
 
+    @hoplo.method(num_returns=2)
+    def pair(self, x):
+        if x == 99:
+            raise ValueError("not 99")
+        return x, x + 1
+
     def hold(self, gate):
         return gate.wait("held")
 
@@ -35,6 +41,23 @@ def test_an_error_is_raised_where_its_result_is_taken(pool):
         next(results)
     assert pool.get_next() == 6
     assert list(pool.map(double, [1, 2])) == [2, 4]
+
+
+def pair(actor, value):
+    return actor.pair.remote(value)
+
+
+def test_of_several_results_none_is_dropped(pool):
+    assert list(pool.map(pair, [1, 2, 3])) == [[1, 2], [2, 3], [3, 4]]
+    assert sorted(pool.map_unordered(pair, [1, 2, 3])) == [[1, 2], [2, 3], [3, 4]]
+    for value in (1, 2, 3):
+        pool.submit(pair, value)
+    assert pool.get_next(timeout=20) == [1, 2]
+    assert sorted([pool.get_next_unordered(), pool.get_next_unordered()]) == [[2, 3], [3, 4]]
+    results = pool.map(pair, [99, 1])
+    with pytest.raises(ValueError, match="not 99"):
+        next(results)
+    assert pool.get_next() == [1, 2]
 
 
 def test_nothing_to_take(pool):

@@ -22,8 +22,10 @@ class ActorPool:
 
     def __init__(self, actors: Iterable[Any]) -> None:
         self._idle: list[Any] = list(actors)
-        self._running: dict[Any, tuple[int, Any]] = {}  # ref -> (index, actor)
-        self._refs: dict[int, Any] = {}  # index -> ref, of what was handed out and not taken
+        # By the ref of a call, the last one of a method with several results: (index, actor).
+        self._running: dict[Any, tuple[int, Any]] = {}
+        # By index, what `fn` returned for what was handed out and not taken: a ref, or a list.
+        self._returned: dict[int, Any] = {}
         self._queued: deque[tuple[int, Callable[[Any, Any], Any], Any]] = deque()
         self._next_submitted = 0
         self._next_returned = 0
@@ -31,6 +33,7 @@ class ActorPool:
     def map(self, fn: Callable[[Any, Any], Any], values: Iterable[Any]) -> Iterator[Any]:
         """The results of `fn(actor, value)`, which returns a ref, in the order of `values`.
 
+        Of a method with several results, where `fn` returns a list of refs, each is a list.
         Results of earlier calls that were not taken are dropped. It returns at once; the iterator
         waits for the results.
         """
@@ -47,7 +50,10 @@ class ActorPool:
         return self._take_all(self.get_next_unordered)
 
     def submit(self, fn: Callable[[Any, Any], Any], value: Any) -> None:
-        """Calls `fn(actor, value)`, which returns a ref, now or when an actor is free."""
+        """Calls `fn(actor, value)`, which returns a ref, now or when an actor is free.
+
+        It may return the list of refs of a method with several results, too.
+        """
         index = self._next_submitted
         self._next_submitted += 1
         if self._idle:
@@ -57,7 +63,7 @@ class ActorPool:
 
     def has_next(self) -> bool:
         """Whether a result is still to be taken."""
-        return bool(self._refs or self._queued)
+        return bool(self._returned or self._queued)
 
     def get_next(self, timeout: float | None = None, ignore_if_timedout: bool = False) -> Any:
         """The next result in the order of submission. Raises StopIteration when there is none.
@@ -66,22 +72,23 @@ class ActorPool:
         skipped then, and the next call asks for the one after it.
         """
         self._refuse_when_empty()
-        while self._next_returned not in self._refs:
+        while self._next_returned not in self._returned:
             if any(index == self._next_returned for index, _, _ in self._queued):
                 self._wait_for_one(timeout)
             else:
                 self._next_returned += 1  # it was taken by get_next_unordered
         index = self._next_returned
-        ref = self._refs[index]
+        returned = self._returned[index]
+        ref = _last(returned)
         ready, _ = hoplo.wait([ref], timeout=timeout)
         if not ready and not ignore_if_timedout:
             raise _timed_out(timeout)
-        del self._refs[index]
+        del self._returned[index]
         self._next_returned += 1
         if not ready:
             raise _timed_out(timeout)
         self._free(ref)
-        return hoplo.get(ref)
+        return hoplo.get(returned)
 
     def get_next_unordered(
         self, timeout: float | None = None, ignore_if_timedout: bool = False
@@ -89,17 +96,17 @@ class ActorPool:
         """Whichever result is there first. Raises StopIteration when there is none."""
         self._refuse_when_empty()
         while True:
-            if not self._refs:
+            if not self._returned:
                 self._wait_for_one(timeout)
-            pending = list(self._refs.values())
+            pending = [_last(returned) for returned in self._returned.values()]
             ready, _ = hoplo.wait(pending, num_returns=1, timeout=timeout)
             if not ready:
                 if ignore_if_timedout and pending:
                     self._forget(pending[0])
                 raise _timed_out(timeout)
-            self._forget(ready[0])
+            returned = self._forget(ready[0])
             self._free(ready[0])
-            return hoplo.get(ready[0])
+            return hoplo.get(returned)
 
     def has_free(self) -> bool:
         """Whether an actor is free, and no work waits for one."""
@@ -116,11 +123,9 @@ class ActorPool:
         self._make_idle(actor)
 
     def _start(self, index: int, fn: Callable[[Any, Any], Any], value: Any, actor: Any) -> None:
-        ref = fn(actor, value)
-        if isinstance(ref, list):
-            ref = ref[0]
-        self._running[ref] = (index, actor)
-        self._refs[index] = ref
+        returned = fn(actor, value)
+        self._running[_last(returned)] = (index, actor)
+        self._returned[index] = returned
 
     def _wait_for_one(self, timeout: float | None) -> None:
         """Waits until any call ends, for a queued one to be handed out."""
@@ -141,15 +146,16 @@ class ActorPool:
         else:
             self._idle.append(actor)
 
-    def _forget(self, ref: Any) -> None:
-        for index, known in self._refs.items():
-            if known == ref:
-                del self._refs[index]
-                return
+    def _forget(self, ref: Any) -> Any:
+        """What the call of `ref` returned; it is not to be taken again."""
+        for index, returned in self._returned.items():
+            if _last(returned) == ref:
+                return self._returned.pop(index)
+        raise AssertionError("only what is to be taken is forgotten")
 
     def _drop_untaken(self) -> None:
         self._queued.clear()
-        self._refs.clear()
+        self._returned.clear()
         self._next_returned = self._next_submitted
         if self._running:
             running = list(self._running)
@@ -166,6 +172,11 @@ class ActorPool:
             raise StopIteration("no more results: nothing was submitted since the last was taken")
         if not self._running and not self._idle and self._queued:
             raise RuntimeError("the pool has no actors: push one")
+
+
+def _last(returned: Any) -> Any:
+    """The ref that stands for a call: an actor makes the last of several results last."""
+    return returned[-1] if isinstance(returned, list) else returned
 
 
 def _timed_out(timeout: float | None) -> GetTimeoutError:
