@@ -266,7 +266,17 @@ def _cloud_pickler(tensor: type | None) -> Any:
     }
     if tensor is not None:
         ours[tensor] = _reduce_tensor
-    return type("_Pickler", (theirs,), {"dispatch_table": ChainMap(ours, *table.maps)})
+
+    def reduce_function(self: Any, function: types.FunctionType) -> Any:
+        reduced = theirs._dynamic_function_reduce(self, function)
+        _add_submodules(function, reduced)
+        return reduced
+
+    members = {
+        "dispatch_table": ChainMap(ours, *table.maps),
+        "_dynamic_function_reduce": reduce_function,
+    }
+    return type("_Pickler", (theirs,), members)
 
 
 def _reduce_code(reduce: Callable[[types.CodeType], Any], code: types.CodeType) -> Any:
@@ -277,6 +287,40 @@ def _reduce_code(reduce: Callable[[types.CodeType], Any], code: types.CodeType) 
         code.co_filename if argument == "<dynamic-code>" else argument for argument in arguments
     ]
     return make, tuple(arguments)
+
+
+def _add_submodules(function: types.FunctionType, reduced: Any) -> None:
+    """Has the reader import submodules that only functions inside of `function` name.
+
+    `package.module.f()` reads an attribute that the package has once somebody has imported the
+    module. cloudpickle sends along the submodules that the function itself names so. Functions,
+    lambdas and comprehensions inside of it have code, and names, of their own.
+    """
+    if not any(isinstance(constant, types.CodeType) for constant in function.__code__.co_consts):
+        return
+    match reduced:
+        case (_, _, (_, {"_cloudpickle_submodules": known, "__globals__": names}), *_):
+            used = [*names.values(), *_cell_values(function)]
+        case _:
+            return  # of a cloudpickle that does it in another way
+    packages = [it for it in used if isinstance(it, types.ModuleType) and hasattr(it, "__path__")]
+    if not packages:
+        return
+    named = set(_global_names(function.__code__))
+    for package in packages:
+        prefix = f"{package.__name__}."
+        for name, module in sys.modules.copy().items():
+            inner = name.startswith(prefix) and named.issuperset(name[len(prefix) :].split("."))
+            if inner and module is not None and module not in known:
+                known.append(module)
+
+
+def _cell_values(function: types.FunctionType) -> Iterator[object]:
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:
+            continue  # not assigned yet
 
 
 def _dumps_with_tensors(value: object, tensor: type, buffer_callback: Callable[..., bool]) -> bytes:

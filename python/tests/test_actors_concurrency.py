@@ -179,7 +179,7 @@ def test_threads_of_one_caller_share_its_order_and_lose_nothing():
     assert hoplo.get(total.add.remote(0)) == 1600
 
 
-# ------------------------------------------------------------------------------- arguments that are late
+# ------------------------------------------------------------------------------- late arguments
 
 
 class Signal:

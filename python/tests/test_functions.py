@@ -281,3 +281,65 @@ def test_a_function_or_class_that_captures_much_is_told_once(monkeypatch, capfd)
 def test_what_is_large_is_ten_megabytes_and_too_large_ninety_five():
     assert _serialization.DEFINITION_BYTES_TOLD == 10_000_000
     assert _serialization.DEFINITION_BYTES_MAX == 95_000_000
+
+
+SUBMODULES = """
+import hoplo
+import pk.deep
+
+@hoplo.remote
+def nested():
+    def inner():
+        return pk.deep.value()
+    return inner()
+
+@hoplo.remote
+def twice_nested():
+    def inner():
+        return (lambda: pk.deep.value())()
+    return inner()
+
+@hoplo.remote
+def comprehended():
+    return [pk.deep.value() for _ in range(1)][0]
+
+@hoplo.remote
+def generated():
+    return next(pk.deep.value() for _ in range(1))
+
+@hoplo.remote
+class Holder:
+    def method(self):
+        def inner():
+            return pk.deep.value()
+        return inner()
+
+def captured():
+    import pk as package
+    return hoplo.remote(lambda: next(package.deep.value() for _ in range(1)))
+
+ask = {
+    "nested": nested.remote,
+    "twice_nested": twice_nested.remote,
+    "comprehended": comprehended.remote,
+    "generated": generated.remote,
+    "method": lambda: Holder.remote().method.remote(),
+    "lambda": hoplo.remote(lambda: (lambda: pk.deep.value())()).remote,
+    "captured": captured().remote,
+}[__import__("sys").argv[1]]
+hoplo.init(num_cpus=1)
+print(hoplo.get(ask()))
+"""
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["nested", "twice_nested", "comprehended", "generated", "method", "lambda", "captured"],
+)
+def test_a_submodule_that_only_an_inner_function_names_is_imported(tmp_path, kind):
+    package = tmp_path / "pk"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "deep.py").write_text("def value():\n    return 'deep'\n")
+    done = run_driver(SUBMODULES, kind, env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert done.stdout == "deep\n"

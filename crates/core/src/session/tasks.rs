@@ -419,9 +419,11 @@ impl SessionMachine {
                     entry.waiters.retain(|waiter| *waiter != Waiter::Task(seq));
                 }
             }
-            if let Some(state) = record.actor.and_then(|actor| self.actors.get_mut(&actor)) {
-                state.incomplete.remove(&seq);
-            }
+        }
+        if record.stage == Stage::Waiting
+            && let Some(actor) = record.actor.and_then(|actor| self.actors.get_mut(&actor))
+        {
+            actor.incomplete.remove(&seq);
         }
         if let Some(stream) = &record.stream {
             self.reasons -= stream.watches.len() as u64;
