@@ -187,12 +187,19 @@ def test_a_token_from_the_variable(machines):
     second.hoplo("start", "--address", address, "--num-cpus", "1", HOPLO_TOKEN=text)
     assert len(first.nodes()) == 2
     # Whoever runs something there could have let others join.
-    source = """
-        import os
-        hoplo.init(address="auto")
-        say(hoplo.get(hoplo.remote(lambda: "HOPLO_TOKEN" in os.environ).remote()))
-    """
-    assert second.run(source, HOPLO_TOKEN=text) is False
+    program = (
+        "import os, hoplo; hoplo.init(address='auto')\n"
+        "print(hoplo.get(hoplo.remote(lambda: os.environ.get('HOPLO_TOKEN', 'none')).remote()))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=second.environment(HOPLO_TOKEN=text),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.strip() == "none"
 
 
 def test_tokens_are_made_listed_and_revoked(machines):
