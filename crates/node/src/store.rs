@@ -95,9 +95,9 @@ impl Store {
                 FreeOutcome::Done
             }
             CloseOutcome::Pinned => FreeOutcome::Pinned,
-            // Its writer closed or freed it itself: nobody reads it.
+            // Its writer, who is dead, had closed or freed it itself: nobody reads it. What he wrote into the slot since then nobody heard of.
             CloseOutcome::Stale => {
-                self.release(location);
+                self.reset_slots(&[location.slot]);
                 FreeOutcome::Done
             }
         }
@@ -217,5 +217,30 @@ impl Store {
         if let Some(word) = self.segment.object(location.slot) {
             act(word, Generation(location.generation));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Its writer had freed an object, put another one in its place, and died before it told either. The slot stayed sealed, and each process
+    /// that was given it later died of that.
+    #[test]
+    fn a_slot_that_its_dead_writer_had_used_again_is_free_for_the_next_one() {
+        let folder = std::env::temp_dir().join(format!("hoplo-store-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let store = Store::new(1 << 20, folder.join("objects")).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        let slot = 256;
+        let word = store.segment.object(slot).unwrap();
+        let told = word.seal();
+        assert_eq!(word.close(slot, told, std::iter::empty()), CloseOutcome::Closed);
+        word.free(told);
+        word.seal();
+
+        let location = Location { slot, generation: told.0, offset: 0, len: 100 };
+        assert_eq!(store.free(location, &[]), FreeOutcome::Done);
+        word.seal();
     }
 }

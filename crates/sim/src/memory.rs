@@ -178,10 +178,7 @@ impl Memory {
             }
             Close::Pinned => FreeOutcome::Pinned,
             Close::Stale => {
-                let word = self.words.entry(location.slot).or_default();
-                if *word == (Word::Closed, location.generation) {
-                    word.0 = Word::Free;
-                }
+                self.reset_slots(&[location.slot]);
                 FreeOutcome::Done
             }
         }
