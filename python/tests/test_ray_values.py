@@ -11,6 +11,7 @@ from conftest import eventually
 
 import hoplo
 import hoplo.ray as ray
+from hoplo.ray import _nodes
 from hoplo.util.placement_group import PlacementGroup
 
 
@@ -252,3 +253,16 @@ def test_a_ref_of_nothing_and_one_of_chance_are_ids() -> None:
     assert ray.ObjectRef.nil().is_nil()
     assert ray.ObjectRef.from_random() != ray.ObjectRef.from_random()
     assert len(ray.ObjectRef.from_random().binary()) == ray.ObjectRef.size()
+
+
+def test_rows_of_nodes_lacked_keys_of_rays() -> None:
+    for row in ray.nodes():
+        assert row["alive"] is row["Alive"]
+        assert row["NodeName"] == row["NodeManagerAddress"]
+        assert row["Labels"]["ray.io/node-id"] == row["NodeID"]
+        if row["alive"]:
+            assert (row["DeathReason"], row["DeathReasonMessage"]) == (0, "")
+    labels = ray.get_runtime_context().get_node_labels()
+    assert labels["ray.io/node-id"] == ray.get_runtime_context().get_node_id()
+    dead = _nodes.as_ray({**hoplo.nodes()[0], "Alive": False, "Reason": "it was drained"})
+    assert (dead["alive"], dead["DeathReasonMessage"]) == (False, "it was drained")

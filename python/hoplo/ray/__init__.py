@@ -31,7 +31,6 @@ from hoplo import (
     is_initialized,
     kill,
     method,
-    nodes,
     timeline,
 )
 from hoplo._dynamic import DynamicRefs
@@ -54,6 +53,7 @@ from ._ids import (
     WorkerID,
 )
 from ._init import init, shutdown, take_variables
+from ._nodes import nodes
 from .runtime_context import get_runtime_context
 
 __all__ = [

@@ -1,12 +1,41 @@
-"""Where the nodes of the cluster are."""
+"""The nodes of the cluster, with what Ray's programs ask of them."""
 
 from __future__ import annotations
 
 import json
+from typing import Any
 
+import hoplo
 from hoplo import _core
 
-__all__ = ["address_of_node"]
+__all__ = ["address_of_node", "nodes"]
+
+NODE_ID_LABEL = "ray.io/node-id"
+
+
+def nodes() -> list[dict[str, Any]]:
+    """The nodes of the cluster: what `hoplo.nodes` says of each, and the same under Ray's keys.
+
+    Also there are: alive, NodeName (its address), DeathReason (always 0, which is unspecified),
+    DeathReasonMessage (why it is dead; empty while it lives), and a label with its id.
+
+    >>> [node] = hoplo.ray.nodes()
+    >>> node["alive"], node["Labels"]["ray.io/node-id"] == node["NodeID"]
+    (True, True)
+    """
+    return [as_ray(row) for row in hoplo.nodes()]
+
+
+def as_ray(row: dict[str, Any]) -> dict[str, Any]:
+    """What `hoplo.nodes` says of a node, with Ray's keys as well."""
+    return {
+        **row,
+        "alive": row["Alive"],
+        "NodeName": row["NodeManagerAddress"],
+        "DeathReason": 0,
+        "DeathReasonMessage": row["Reason"] or "",
+        "Labels": {NODE_ID_LABEL: row["NodeID"], **row["Labels"]},
+    }
 
 
 def address_of_node(node_id: str) -> str | None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import hoplo
 from hoplo import _core
 from hoplo._api import initialize_once
 from hoplo.runtime_context import RuntimeContext as _RuntimeContext
 
 from ._absent import absent
 from ._ids import ActorID, JobID, NodeID, TaskID
+from ._nodes import nodes
 
 __all__ = ["RuntimeContext", "get_runtime_context"]
 
@@ -55,9 +55,9 @@ class RuntimeContext(_RuntimeContext):
         return self.get_placement_group_id()
 
     def get_node_labels(self) -> dict[str, str]:
-        """The labels of this node."""
+        """The labels of this node; `ray.io/node-id` is its id."""
         here = self.get_node_id()
-        mine = [node["Labels"] for node in hoplo.nodes() if node["NodeID"] == here]
+        mine = [node["Labels"] for node in nodes() if node["NodeID"] == here]
         return dict(mine[0]) if mine else {}
 
     def get_session_name(self) -> str:
