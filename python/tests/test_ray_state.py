@@ -47,6 +47,21 @@ class Counter:
         return True
 
 
+def test_rows_lacked_rays_names_of_what_hoplo_knows_under_others() -> None:
+    counter = Counter.remote()
+    ray.get([double.remote(1), counter.ready.remote()])
+    [called] = state.list_tasks(filters=[("func_or_class_name", "=", "Counter.ready")])
+    assert called.func_or_class_name == called["func_or_class_name"] == called.name
+    others = state.list_tasks(filters=[("func_or_class_name", "!=", "Counter.ready")])
+    assert {row.func_or_class_name for row in others} == {row.name for row in others}
+    address_of = {node.node_id: node.node_ip for node in state.list_nodes()}
+    ref = ray.put(b"x" * 1_000_000)
+    [stored] = state.get_objects(ref.hex())
+    workers = state.list_workers(filters=[("ip", "=", stored.ip)])
+    for row in [stored, *workers]:
+        assert row.ip == address_of[row.node_id]
+
+
 # ------------------------------------------------------------------------------- the client
 
 

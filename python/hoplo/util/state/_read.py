@@ -66,6 +66,9 @@ class Asked:
         rows = [*self.ask("past_processes"), *self.ask("workers")]
         return {row["worker_id"]: row["pid"] for row in rows if row["pid"]}
 
+    def _addresses(self) -> dict[str, str]:
+        return {row["NodeID"]: row["NodeManagerAddress"] for row in self.ask("nodes")}
+
     # ---- what else there is ----
 
     def actors(self, of_dead_nodes_max: int | None = None) -> list[ActorState]:
@@ -80,15 +83,16 @@ class Asked:
         return [_actor(row) for row in self.ask("actors", text if is_id else "0")]
 
     def objects(self) -> list[ObjectState]:
-        pids = self._pids()
+        pids, addresses = self._pids(), self._addresses()
         # Nobody made these: an actor's handle is counted like an object.
         rows = [row for row in self.ask("objects") if row["state"] != "handle"]
-        return [_object(row, pids) for row in rows]
+        return [_object(row, pids, addresses) for row in rows]
 
     def workers(self) -> list[WorkerState]:
         """Those that live, then the others, the latest first."""
-        alive = [_worker(row) for row in self.ask("workers")]
-        past = [_past_worker(row) for row in self.ask("past_processes")]
+        addresses = self._addresses()
+        alive = [_worker(row, addresses) for row in self.ask("workers")]
+        past = [_past_worker(row, addresses) for row in self.ask("past_processes")]
         past.sort(key=lambda worker: worker.end_time_ms or 0, reverse=True)
         return alive + past
 
@@ -132,6 +136,7 @@ def _unfinished_task(
             task_id=row["task"],
             attempt_number=row["attempt"],
             name="",
+            func_or_class_name="",
             state="FAILED",
             type="NORMAL_TASK",
             error_type="WORKER_DIED",
@@ -142,6 +147,7 @@ def _unfinished_task(
         task_id=row["task_id"],
         attempt_number=row["attempt"],
         name=row["name"],
+        func_or_class_name=row["name"],
         state=_state(row, ran_s is not None or row["worker_id"] in begins_all),
         type=_type(row["actor_id"], row["creates_actor"]),
         job_id=row["job_id"],
@@ -187,6 +193,7 @@ def _ended_task(run: Json, clocks: Mapping[str, int], pids: Mapping[str, int]) -
         task_id=run["task_id"],
         attempt_number=run["attempt"],
         name=run["name"],
+        func_or_class_name=run["name"],
         state="FINISHED" if run["failure"] is None else "FAILED",
         type=_type(run["actor_id"], creates=False),
         job_id=run["job_id"],
@@ -247,7 +254,7 @@ def _actor(row: Json) -> ActorState:
     )
 
 
-def _object(row: Json, pids: Mapping[str, int]) -> ObjectState:
+def _object(row: Json, pids: Mapping[str, int], addresses: Mapping[str, str]) -> ObjectState:
     owner = bytes.fromhex(row["object_id"][:16])[::-1].hex()
     return ObjectState(
         object_id=row["object_id"],
@@ -255,16 +262,18 @@ def _object(row: Json, pids: Mapping[str, int]) -> ObjectState:
         state=row["state"],
         node_id=row["node"],
         pid=pids.get(owner),
+        ip=addresses.get(row["node"]),
         holders=len(row["holders"]),
     )
 
 
-def _worker(row: Json) -> WorkerState:
+def _worker(row: Json, addresses: Mapping[str, str]) -> WorkerState:
     return WorkerState(
         worker_id=row["worker_id"],
         is_alive=True,
         worker_type=row["kind"].upper(),
         node_id=row["node"],
+        ip=addresses.get(row["node"]),
         pid=row["pid"],
         job_id=row["job_id"],
         name=row["title"],
@@ -273,12 +282,13 @@ def _worker(row: Json) -> WorkerState:
     )
 
 
-def _past_worker(row: Json) -> WorkerState:
+def _past_worker(row: Json, addresses: Mapping[str, str]) -> WorkerState:
     return WorkerState(
         worker_id=row["worker_id"],
         is_alive=False,
         worker_type=row["kind"].upper(),
         node_id=row["node"],
+        ip=addresses.get(row["node"]),
         pid=row["pid"] or None,
         job_id=row["job_id"],
         name=row["title"],

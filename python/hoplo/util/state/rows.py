@@ -165,6 +165,8 @@ class TaskState(StateSchema):
     FINISHED, FAILED."""
     type: str
     """NORMAL_TASK, ACTOR_TASK or ACTOR_CREATION_TASK."""
+    func_or_class_name: str | None = None
+    """The same as `name`: of a call that was given a name, hoplo knows no other."""
     job_id: str | None = None
     actor_id: str | None = None
     parent_task_id: str | None = None
@@ -214,6 +216,8 @@ class ObjectState(StateSchema):
     node_id: str | None = None
     pid: int | None = None
     """Of its owner."""
+    ip: str | None = None
+    """The address of the node."""
     holders: int = 0
     """Processes that hold refs to it."""
 
@@ -227,6 +231,8 @@ class WorkerState(StateSchema):
     worker_type: str
     """WORKER or DRIVER."""
     node_id: str
+    ip: str | None = None
+    """The address of its node; None: the cluster has no such node any more."""
     pid: int | None = None
     job_id: str | None = None
     name: str = ""
