@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 import importlib
 import logging
+import operator
 import os
 import platform
 import re
 import sys
 
 import pytest
-from conftest import TREE, eventually
+from conftest import TREE, command, eventually
 from processes import Notes, alive
 
 import hoplo
@@ -36,6 +37,36 @@ def test_what_hoplo_has_not_says_so_with_its_name_and_a_remedy(name: str) -> Non
     if _absent.remedy(module) is None:
         with pytest.raises(AttributeError, match=said):
             getattr(importlib.import_module(f"hoplo.{module}"), last)
+
+
+REMEDIES = " ".join([*_absent.ABSENT.values(), *_absent.OPTIONS.values()])
+
+
+def test_remedies_named_options_of_commands_that_there_are_not() -> None:
+    commands = set(re.findall(r"`hoplo (\w+)([^`]*)`", REMEDIES))
+    assert commands
+    for name, rest in commands:
+        told = command(name, "--help")
+        for option in re.findall(r"--[a-z-]+", rest):
+            assert option in told.stdout, (name, option)
+    # An option stands with its command, where it is looked for.
+    assert set(re.findall(r"--[a-z-]+", REMEDIES)) == set(
+        re.findall(r"--[a-z-]+", " ".join(rest for _, rest in commands))
+    )
+
+
+def test_remedies_name_what_there_is() -> None:
+    state = importlib.import_module("hoplo.ray.util.state")
+    collective = importlib.import_module("hoplo.ray.util.collective")
+    for name in set(re.findall(r"\b(?:ray|hoplo|util)(?:\.\w+)+", REMEDIES)):
+        within = {"ray": ray, "hoplo": hoplo, "util": ray.util}[name.partition(".")[0]]
+        operator.attrgetter(name.partition(".")[2])(within)
+    for name in set(re.findall(r"(?<![.\w])(\w+)\(", REMEDIES)):
+        assert any(hasattr(one, name) for one in (ray, state, collective)), name
+    for name in set(re.findall(r"\w+\.py\b", REMEDIES)):
+        assert (TREE / "examples" / name).exists(), name
+    for name in set(re.findall(r"\bHOPLO_\w+", REMEDIES)):
+        assert name in (TREE / "docs" / "guide" / "start.md").read_text()
 
 
 def test_what_lies_inside_of_it_names_the_whole() -> None:

@@ -22,7 +22,7 @@ ABSENT: dict[str, str] = {
     "ray.autoscaler": "a cluster has the nodes that `hoplo start --address HEAD` adds",
     "ray.client": "init(address='HOST:PORT') joins a cluster from any machine",
     "ray.client_builder": "init(address='HOST:PORT') joins a cluster from any machine",
-    "ray.cluster_utils": "start nodes by `hoplo start`, each with a --temp-dir of its own",
+    "ray.cluster_utils": "start nodes by `hoplo start`, each with a HOPLO_TMPDIR of its own",
     "ray.cpp_function": "hoplo runs Python only; call C++ by ctypes or pybind11 inside a task",
     "ray.cross_language": "hoplo runs Python only",
     "ray.dag.collective_node": "hoplo.allreduce(refs) and its kin take refs of any calls",
