@@ -287,6 +287,20 @@ class AsyncActor:
     async def count(self):
         return self.cancelled
 
+    async def gives_up(self):
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return "gave up"
+
+
+def test_what_an_async_method_returns_when_it_is_cancelled_is_its_result():
+    actor = AsyncActor.remote()
+    ref = actor.gives_up.remote()
+    hoplo.get(actor.count.remote())  # it has begun
+    hoplo.cancel(ref)
+    assert hoplo.get(ref, timeout=20) == "gave up"
+
 
 @pytest.mark.near
 def test_a_queued_call_of_an_actor_is_cancelled(gate):
