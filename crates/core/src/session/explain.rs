@@ -162,8 +162,8 @@ impl SessionMachine {
             Status::Pending { reason, .. } => format!("{actor} is pending: {reason}").into(),
             Status::Alive { worker } => {
                 let aside = state.aside.values().map(VecDeque::len).sum::<usize>();
-                let aside = aside + state.incomplete.len();
-                let (sent, queued) = (state.in_flight.len(), state.queue.len() + aside);
+                let queued = state.queue.len() + aside + state.incomplete.len();
+                let sent = state.in_flight.len();
                 Reason::from(format!("{actor} is alive in "))
                     .and(*worker)
                     .and("; of ")
