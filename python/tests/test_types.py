@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -308,13 +307,11 @@ def by_mypy(folder: Path, errors: bool = False) -> str:
 
 
 def by_pyright(folder: Path, errors: bool = False) -> str:
-    program = shutil.which("basedpyright") or shutil.which("pyright")
-    if program is None:
-        pytest.skip("neither basedpyright nor pyright is installed")
     # What methods without a decorator give is unknown.
     rules = {"typeCheckingMode": "strict", "reportUnknownVariableType": False}
     (folder / "pyrightconfig.json").write_text(json.dumps(rules))
-    return checked(folder, program, "--pythonpath", sys.executable, errors=errors)
+    command = (sys.executable, "-m", "basedpyright", "--pythonpath", sys.executable)
+    return checked(folder, *command, errors=errors)
 
 
 def kinds_by_mypy(shown: str) -> dict[tuple[str, int], str]:
