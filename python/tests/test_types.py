@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import runpy
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,6 +14,7 @@ from pathlib import Path
 from typing import get_args, get_type_hints
 
 import pytest
+from conftest import TREE
 
 import hoplo
 from hoplo import _options, _placement
@@ -205,6 +209,7 @@ ARGUMENTS = """
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, TypeVar
 import hoplo{facade} as ray
+from hoplo.remote_function import RemoteFunction
 
 T = TypeVar("T")
 
@@ -253,7 +258,7 @@ asked: dict[str, Any] = {"num_cpus": 1}
 square.options(**asked).remote(1)
 ray.remote(memory=1e9, max_retries=2, scheduling_strategy="SPREAD")(Counter)
 
-def for_any(function: ray.RemoteFunction) -> Any:
+def for_any(function: RemoteFunction) -> Any:
     return function.remote("a", b=2)
 
 for_any(square)
@@ -278,14 +283,29 @@ ray.remote(num_cpus=1, retries=3)  # error
 """
 """A call in which a ref takes the place of a value is not looked at further."""
 
-NAMES = ("ours.py", "rays.py")
+NAMES = ("ours.py", "facades.py", "aliases.py")
+OF_ALIAS = "installed"
 
 
-def written(folder: Path, program: str) -> dict[tuple[str, int], str]:
-    """The program lies there under both names: by name and line, what it says of its types."""
+@pytest.fixture(scope="module")
+def alias(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `pip install ./alias` installs."""
+    folder = tmp_path_factory.mktemp("alias")
+    # Builds leave files beside the sources.
+    shutil.copytree(TREE / "alias", folder / "source", ignore=shutil.ignore_patterns("build"))
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-index", "--no-deps"]
+    subprocess.run([*build, "--no-build-isolation", "./source"], cwd=folder, check=True)
+    [wheel] = folder.glob("*.whl")
+    shutil.unpack_archive(wheel, folder / OF_ALIAS, "zip")
+    return folder / OF_ALIAS
+
+
+def written(folder: Path, program: str, alias: Path) -> dict[tuple[str, int], str]:
+    """The program lies there under all names: by name and line, what it says of its types."""
     said = {}
-    for name, facade in zip(NAMES, ("", ".ray"), strict=True):
-        source = program.replace("{facade}", facade)
+    (folder / OF_ALIAS).symlink_to(alias)
+    for name, facade in zip(NAMES, ("hoplo", "hoplo.ray", "ray"), strict=True):
+        source = program.replace("hoplo{facade}", facade)
         (folder / name).write_text(source)
         for number, line in enumerate(source.splitlines(), start=1):
             if "reveal_type" in line and "  # " in line:
@@ -295,7 +315,12 @@ def written(folder: Path, program: str) -> dict[tuple[str, int], str]:
 
 def checked(folder: Path, *command: str, errors: bool = False) -> str:
     told = subprocess.run(
-        [*command, *NAMES], capture_output=True, text=True, timeout=100, cwd=folder
+        [*command, *NAMES],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        cwd=folder,
+        env={**os.environ, "MYPYPATH": OF_ALIAS},
     )
     assert told.returncode == int(errors), told.stdout + told.stderr
     return told.stdout
@@ -309,6 +334,7 @@ def by_mypy(folder: Path, errors: bool = False) -> str:
 def by_pyright(folder: Path, errors: bool = False) -> str:
     # What methods without a decorator give is unknown.
     rules = {"typeCheckingMode": "strict", "reportUnknownVariableType": False}
+    rules = {**rules, "extraPaths": [OF_ALIAS]}
     (folder / "pyrightconfig.json").write_text(json.dumps(rules))
     command = (sys.executable, "-m", "basedpyright", "--pythonpath", sys.executable)
     return checked(folder, *command, errors=errors)
@@ -324,14 +350,14 @@ def kinds_by_pyright(shown: str) -> dict[tuple[str, int], str]:
     return {(name, int(line)): kind for name, line, kind in re.findall(pattern, shown, re.M)}
 
 
-def test_what_calls_give_was_any_for_type_checkers(tmp_path: Path) -> None:
-    said = written(tmp_path, PROGRAM)
+def test_what_calls_give_was_any_for_type_checkers(tmp_path: Path, alias: Path) -> None:
+    said = written(tmp_path, PROGRAM, alias)
     assert kinds_by_mypy(by_mypy(tmp_path)) == said
 
 
 @pytest.mark.parametrize("source", [PROGRAM, DECORATED], ids=["as mypy", "decorated classes"])
-def test_pyright_knows_what_calls_give(tmp_path: Path, source: str) -> None:
-    said = written(tmp_path, source)
+def test_pyright_knows_what_calls_give(tmp_path: Path, source: str, alias: Path) -> None:
+    said = written(tmp_path, source, alias)
     assert kinds_by_pyright(by_pyright(tmp_path)) == said
 
 
@@ -340,9 +366,13 @@ def test_pyright_knows_what_calls_give(tmp_path: Path, source: str) -> None:
 )
 @pytest.mark.parametrize("source", [ARGUMENTS, METHODS], ids=["tasks", "actors"])
 def test_wrong_arguments_and_options_were_none_for_type_checkers(
-    tmp_path: Path, source: str, shows: Callable[..., str], kinds: Callable[[str], object]
+    tmp_path: Path,
+    source: str,
+    shows: Callable[..., str],
+    kinds: Callable[[str], object],
+    alias: Path,
 ) -> None:
-    said = written(tmp_path, source)
+    said = written(tmp_path, source, alias)
     wrong = {number for number, line in enumerate(source.splitlines(), 1) if "# error" in line}
     shown = shows(tmp_path, errors=True)
     found = re.findall(r"(\w+\.py):(\d+):.*\berror\b", shown)
@@ -350,6 +380,58 @@ def test_wrong_arguments_and_options_were_none_for_type_checkers(
         (n, line) for n in NAMES for line in wrong
     }
     assert kinds(shown) == said
+
+
+MODULES = """
+import ray
+import ray.util.queue
+from ray import cloudpickle
+from ray.dag import InputNode
+from ray.util.accelerators import NVIDIA_A100
+from ray.util.multiprocessing import Pool
+from ray.util.placement_group import PlacementGroup, placement_group
+from ray.util.state import list_tasks
+
+with InputNode() as given:
+    pass
+reveal_type(NVIDIA_A100.encode())  # bytes
+reveal_type(Pool(2))  # Pool
+reveal_type(list_tasks())  # list[TaskState]
+reveal_type(ray.__version__)  # str
+reveal_type(ray.exceptions.RayTaskError())  # TaskError
+reveal_type(ray.util.placement_group([]))  # PlacementGroup
+reveal_type(ray.util.queue.Queue())  # Queue
+group: PlacementGroup = placement_group([{"CPU": 1}])
+cloudpickle.dumps(given)
+ray.data.range(3)  # error
+"""
+"""With the alias, modules that are found while a program runs have types, too."""
+
+
+@pytest.mark.parametrize(
+    ("shows", "kinds"), [(by_mypy, kinds_by_mypy), (by_pyright, kinds_by_pyright)]
+)
+def test_modules_of_the_alias_were_unknown_to_type_checkers(
+    tmp_path: Path, shows: Callable[..., str], kinds: Callable[[str], object], alias: Path
+) -> None:
+    said = written(tmp_path, MODULES, alias)
+    shown = shows(tmp_path, errors=True)
+    wrong = MODULES.splitlines().index("ray.data.range(3)  # error") + 1
+    found = re.findall(r"(\w+\.py):(\d+):.*\berror\b", shown)
+    assert set(found) == {(name, str(wrong)) for name in NAMES}, shown
+    assert kinds(shown) == said
+    assert (alias / "ray" / "py.typed").exists()
+
+
+def test_the_alias_has_a_file_for_each_module_of_the_facade() -> None:
+    files = runpy.run_path(str(TREE / "alias" / "write_modules.py"))["files"]()
+    there = {
+        str(path.relative_to(TREE / "alias")): path.read_text()
+        for path in (TREE / "alias" / "ray").rglob("*.py*")
+        if path.suffix in (".py", ".pyi")
+    }
+    there.pop("ray/__init__.py")
+    assert files == there, "run `python alias/write_modules.py`"
 
 
 def test_type_checkers_know_all_options() -> None:

@@ -1,0 +1,1 @@
+from hoplo.doctor import *

@@ -1,0 +1,1 @@
+from hoplo.ray.experimental.internal_kv import *

@@ -1,0 +1,1 @@
+from hoplo.ray.experimental.tqdm_ray import *

@@ -1,0 +1,1 @@
+from hoplo.remote_function import *

@@ -1,0 +1,1 @@
+from hoplo.ray.runtime_env import *

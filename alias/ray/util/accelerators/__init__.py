@@ -1,0 +1,3 @@
+from hoplo.ray.util.accelerators import *
+
+from . import accelerators as accelerators

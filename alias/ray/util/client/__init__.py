@@ -1,0 +1,3 @@
+from hoplo.ray.util.client import *
+
+from . import common as common

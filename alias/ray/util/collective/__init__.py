@@ -1,0 +1,4 @@
+from hoplo.util.collective import *
+
+from . import collective as collective
+from . import group as group

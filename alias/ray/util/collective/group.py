@@ -1,0 +1,1 @@
+from hoplo.util.collective.group import *

@@ -1,0 +1,3 @@
+from hoplo.ray.util.dask import *
+
+from . import scheduler as scheduler

@@ -1,0 +1,3 @@
+from hoplo.ray.util.multiprocessing import *
+
+from . import pool as pool

@@ -1,0 +1,1 @@
+from hoplo.util.placement_group import *

@@ -1,0 +1,1 @@
+from hoplo.util.scheduling_strategies import *

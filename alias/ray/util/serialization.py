@@ -1,0 +1,1 @@
+from hoplo.ray.util.serialization import *

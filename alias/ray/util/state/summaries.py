@@ -1,0 +1,1 @@
+from hoplo.util.state.summaries import *
