@@ -21,7 +21,16 @@ __all__ = ["LoggingConfig"]
 
 VARIABLE = "HOPLO_LOGGING"
 
-_IDS = ("job_id", "node_id", "worker_id", "task_id", "task_name", "actor_id", "actor_name")
+_IDS = (
+    "job_id",
+    "node_id",
+    "worker_id",
+    "task_id",
+    "task_name",
+    "task_func_name",
+    "actor_id",
+    "actor_name",
+)
 _ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) - {"msg", "args", "message"}
 
 
@@ -110,6 +119,7 @@ class _Formatter(logging.Formatter):
         found: dict[str, Any] = {}
         if _core.is_initialized():
             here = _core.runtime_context()
+            here["task_func_name"] = here["task_function_name"]
             found = {name: here[name] for name in _IDS if here[name] is not None}
         found.update({name: getattr(record, name, None) for name in self._more})
         return found
@@ -126,6 +136,8 @@ class _Text(_Formatter):
 
 
 class _Json(_Formatter):
+    """An object a line. By how it begins, the driver knows one of a worker (`is_log_record`)."""
+
     def format(self, record: logging.LogRecord) -> str:
         fields = {
             "asctime": self.formatTime(record),
@@ -133,6 +145,7 @@ class _Json(_Formatter):
             "message": record.getMessage(),
             "filename": record.filename,
             "lineno": record.lineno,
+            "process": record.process,
             **self.context(record),
             "timestamp_ns": int(record.created * 1e9),
         }

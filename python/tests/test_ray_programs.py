@@ -194,19 +194,37 @@ def test_records_of_logging_say_which_task_they_are_of_in_all_processes(tmp_path
     assert done.returncode == 0, done.stderr
     task, job = done.stdout.splitlines()[-1].split()
     both = done.stdout + done.stderr
-    records = [
-        json.loads(line[line.index("{") :]) for line in both.splitlines() if '"levelname"' in line
-    ]
+    # Bare lines: whoever parses what the driver prints reads those of workers, too.
+    records = [json.loads(line) for line in both.splitlines() if '"levelname"' in line]
     by_text = {record["message"]: record for record in records}
     assert set(by_text) == {"in a task", "in the driver"}
     inside, outside = by_text["in a task"], by_text["in the driver"]
     assert (inside["task_id"], inside["task_name"], inside["job_id"]) == (task, "f", job)
     assert (inside["levelname"], inside["name"], inside["lineno"]) == ("INFO", "mine", 7)
+    assert (inside["task_func_name"], "task_func_name" in outside) == ("f", False)
+    assert inside["process"] != outside["process"]
     assert (outside["job_id"], outside.get("task_id"), outside["levelname"]) == (
         job,
         None,
         "WARNING",
     )
+
+
+def test_records_of_several_actors_that_say_the_same_are_all_there(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(
+        "import logging, ray\n"
+        "ray.init(num_cpus=2, logging_config=ray.LoggingConfig(encoding='JSON'))\n"
+        "@ray.remote\n"
+        "class A:\n"
+        "    def m(self):\n"
+        "        logging.info('the same')\n"
+        "actors = [A.remote() for _ in range(3)]\n"
+        "ray.get([actor.m.remote() for actor in actors])\n"
+    )
+    done = run("-m", "hoplo.ray", "program.py", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    records = [json.loads(line) for line in done.stderr.splitlines() if "the same" in line]
+    assert len({record["actor_id"] for record in records}) == 3
 
 
 def test_a_bar_in_a_task_prints_whole_lines(tmp_path: Path) -> None:

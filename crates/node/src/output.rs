@@ -16,7 +16,7 @@ use hoplo_base::Instant;
 use hoplo_base::limits::{
     OBITUARY_LINES, OUTPUT_FOLDED_MAX, OUTPUT_FOLDED_WITHIN, OUTPUT_LINE_BYTES_MAX, OUTPUT_PERIOD,
 };
-use hoplo_wire::node::{BAR_MARK, ToClient};
+use hoplo_wire::node::{BAR_MARK, ToClient, is_log_record};
 
 /// One output of one worker.
 #[derive(Debug)]
@@ -195,7 +195,7 @@ impl Digest {
 
     /// What one worker repeats is shown as often as it prints it; what others repeat is not.
     fn is_shown(&mut self, now: Instant, printer: &Printer, line: &str) -> bool {
-        if line.trim().is_empty() || line.contains(BAR_MARK) {
+        if line.trim().is_empty() || line.contains(BAR_MARK) || is_log_record(line) {
             return true;
         }
         let common = common(line);
@@ -328,6 +328,15 @@ mod tests {
         assert_eq!(shown[0], "worker0 read 0.5 MB at 0x7f0 in 0ms");
         let last = "worker3 read 30.5 MB at 0x7f3 in 3ms [repeated 3x]";
         assert_eq!(lines(digest.take_due(at(1000))), [last]);
+    }
+
+    #[test]
+    fn log_records_as_json_are_not_folded() {
+        let mut digest = Digest::default();
+        let record = r#"{"asctime": "2026-01-01 10:00:00,000", "message": "hello"}"#.to_string();
+        digest.add(at(0), &printer(1), vec![record.clone()], true);
+        digest.add(at(1), &printer(2), vec![record.clone()], true);
+        assert_eq!(lines(digest.take_waiting(at(2))), [record.clone(), record]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::time::Duration;
 use hoplo_base::TaskId;
 use hoplo_base::limits::OUTPUT_BATCHES_MAX;
 use hoplo_client::{Hooks, RunningCall};
-use hoplo_wire::node::BAR_MARK;
+use hoplo_wire::node::{BAR_MARK, is_log_record};
 use parking_lot::Mutex;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -79,6 +79,8 @@ impl Hooks for DriverHooks {
                 self.print(stderr, std::mem::take(&mut text));
                 let (printer, line) = (format!("({title}{pid}) "), line.clone());
                 self.send(Batch::Bar { printer, line });
+            } else if stderr && is_log_record(line) {
+                text.push_str(&format!("{line}\n"));
             } else {
                 text.push_str(&format!("({title}{pid}) {line}\n"));
             }

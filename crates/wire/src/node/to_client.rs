@@ -14,6 +14,12 @@ use crate::why::Question;
 /// In a line that a worker prints of a progress bar: what follows is JSON, for the driver's terminal. As in `python/hoplo/_bars.py`.
 pub const BAR_MARK: &str = "\x1fhoplo-bar ";
 
+/// Whether a line that a worker prints is a log record as JSON. The driver prints it as it is, for whoever parses its output.
+/// As `python/hoplo/_logging.py` writes them.
+pub fn is_log_record(line: &str) -> bool {
+    line.starts_with("{\"asctime\": \"") && line.ends_with('}')
+}
+
 /// Daemon to process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToClient {
