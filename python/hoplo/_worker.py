@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, cast
 
-from . import _core, _dynamic
+from . import _core, _dynamic, _threads
 from .actor import OWN_METHODS, ActorExit
 from .exceptions import TaskCancelledError
 
@@ -90,6 +90,7 @@ def prepare() -> None:
     """Makes this process a worker. The Rust loop calls it once, in the main thread."""
     signal.signal(signal.SIGINT, _on_interrupt)
     threading.excepthook = _unless_the_actor_leaves(threading.excepthook)
+    _threads.begin()
     _import_ray_from_here()
     if "HOPLO_LOGGING" in os.environ:
         from . import _logging

@@ -55,7 +55,7 @@ from typing import Any, NoReturn
 import cloudpickle  # noqa: F401 - every worker needs it
 
 import hoplo  # noqa: F401 - likewise
-from hoplo import _core, _packages, _texts, _worker
+from hoplo import _core, _packages, _texts, _threads, _worker
 from hoplo._worker_process import become_worker
 
 _IMPORTED_WHEN_IDLE = ["hoplo._serialization", "hoplo._errors"]
@@ -298,11 +298,12 @@ class World:
 
 def preload(modules: list[str]) -> None:
     """Imports modules that workers are likely to want; what cannot be imported is left to them."""
-    for name in modules:
-        try:
-            importlib.import_module(name)
-        except Exception:
-            continue
+    with _threads.sparing():
+        for name in modules:
+            try:
+                importlib.import_module(name)
+            except Exception:
+                continue
     # Workers' collectors keep their hands off what exists now: forks go on sharing its pages.
     gc.freeze()
 

@@ -141,6 +141,12 @@ pub fn is_cpu(name: &str) -> bool {
     name == CPU || is_in_group(name, CPU)
 }
 
+/// How many whole CPUs those who have these resources may use, in a bundle or not. Who has none, or a part of one, uses one, too.
+pub fn whole_cpus(resources: &ResourceSet) -> u32 {
+    let parts = resources.iter().filter(|(name, _)| is_cpu(name)).map(|(_, parts)| parts);
+    u32::try_from(parts.max().unwrap_or(0) / PARTS).unwrap_or(u32::MAX).max(1)
+}
+
 pub fn is_gpu(name: &str) -> bool {
     name == GPU || is_in_group(name, GPU)
 }
@@ -169,6 +175,15 @@ mod tests {
 
     fn cpus(amount: f64) -> ResourceSet {
         ResourceSet::from_units([("CPU", amount)]).unwrap()
+    }
+
+    #[test]
+    fn whole_cpus_are_counted_once_and_are_one_at_least() {
+        for (amount, whole) in [(0.0, 1), (0.5, 1), (1.0, 1), (2.5, 2), (8.0, 8)] {
+            assert_eq!(whole_cpus(&cpus(amount)), whole);
+            let named = InGroup::of_task(group(1), Some(0), cpus(amount)).named();
+            assert_eq!(whole_cpus(&named), whole);
+        }
     }
 
     #[test]

@@ -20,10 +20,11 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hoplo_base::bundles::whole_cpus;
 use hoplo_base::{FunctionId, Map, TaskId};
 use hoplo_client::{Client, Hooks, IncomingCall, Nudge, Patience, RunningCall, Work};
 use hoplo_folders::Wait;
-use hoplo_wire::call::{CALL_BACKPRESSURE, CallKind, CallView};
+use hoplo_wire::call::{CallKind, CallView};
 use hoplo_wire::node::{ActorSpec, Replay, Role};
 use hoplo_wire::{Failure, FailureKind};
 use pyo3::exceptions::PySystemExit;
@@ -80,7 +81,8 @@ pub(crate) fn worker_main(py: Python<'_>, fd: i32, runtime_env: Option<&str>) ->
     SET_UP.get(py)?.call0()?;
     let gpus = Gpus::of_node(py, &session)?;
     let packages = Packages::of(runtime_env);
-    let mut worker = Worker { session, functions: Map::default(), actor: None, gpus, packages };
+    let mut worker =
+        Worker { session, functions: Map::default(), actor: None, gpus, cpus: 1, packages };
     let status = worker.serve(py)?;
     if !worker.session.is_ours() {
         return Ok(status); // a forked child of a task: the rest is its parent's
@@ -99,6 +101,8 @@ struct Worker {
     functions: Map<FunctionId, Function>,
     actor: Option<Actor>,
     gpus: Gpus,
+    /// Whole ones of what runs here, as libraries were told last (`hoplo._threads`).
+    cpus: u32,
     /// Packages that the environment names, until they are unpacked.
     packages: Packages,
 }
@@ -193,8 +197,9 @@ impl Worker {
         }) else {
             return After::GoOn;
         };
-        // Before the function is unpickled: what it imports may look for GPUs.
-        if let Err(error) = self.gpus.grant(py, granted(&call.view())) {
+        // Before the function is unpickled: what it imports may look for GPUs, and for how many threads to start.
+        let (gpus, cpus) = call.view().granted();
+        if let Err(error) = self.grant(py, gpus, cpus) {
             return call.fail(py, Fault::Raised(error));
         }
         let function = match self.function(py, call.header.function) {
@@ -224,6 +229,16 @@ impl Worker {
             self.session.client.retire("max_calls");
         }
         after
+    }
+
+    fn grant(&mut self, py: Python<'_>, gpus: Vec<u32>, cpus: u32) -> PyResult<()> {
+        static USE: Import = Import::new("hoplo._threads", "use");
+        self.gpus.grant(py, gpus)?;
+        if cpus != self.cpus {
+            USE.get(py)?.call1((cpus,))?;
+            self.cpus = cpus;
+        }
+        Ok(())
     }
 
     fn function(&mut self, py: Python<'_>, id: FunctionId) -> Result<&mut Function, Fault> {
@@ -357,7 +372,8 @@ impl Worker {
             self.session.client.actor_started(actor, incarnation, Err(failure));
             return After::Exit(0);
         }
-        let started = self.gpus.grant(py, gpus.to_vec()).map_err(ArgsError::from).and_then(|()| {
+        let granted = self.grant(py, gpus.to_vec(), whole_cpus(&spec.held));
+        let started = granted.map_err(ArgsError::from).and_then(|()| {
             let interface = Interface::read(&PyBytes::new(py, &spec.handle))?;
             let known = ActorSelf { spec, incarnation, is_async: interface.is_async };
             let known = current::become_actor(known);
@@ -466,14 +482,6 @@ fn serve_loop(runtime: &Bound<'_, PyAny>, turn: &Turn) -> End {
 
 fn is_cancelled(call: &Invocation) -> bool {
     current::any_cancelled() && call.is_cancelled()
-}
-
-fn granted(call: &CallView<'_>) -> Vec<u32> {
-    let mut gpus: Vec<u32> = call.extra().collect();
-    if call.header.flags & CALL_BACKPRESSURE != 0 {
-        gpus.pop();
-    }
-    gpus
 }
 
 fn construction_failure(py: Python<'_>, what: &str, error: ArgsError) -> Failure {

@@ -7,7 +7,7 @@
 //! 32  function id, 16 bytes (content hash; for a method, hash of its name)
 //! 48  job u64 | refs u32 | args_len u32
 //! 64  args      encoded by the Python codec; refs are named in it by their index
-//!     extra     little-endian u32 GPU ids
+//!     extra     little-endian u32: GPU ids, then what flags say is there
 //!     refs x    object id (20 bytes), value (see `object`)
 //! ```
 //! In the ring of a caller whose worker is on another node a **trailer** follows, for the carrier, which takes it off: every object that
@@ -42,6 +42,8 @@ pub const CALL_RETRY_ANY: u8 = 2;
 pub const CALL_RETRY_LISTED: u8 = 4;
 /// The stream's producer waits when `extra` items (last u32 of extra) are not consumed.
 pub const CALL_BACKPRESSURE: u8 = 8;
+/// The task has more than one whole CPU: `extra` says how many, behind its GPUs.
+pub const CALL_CPUS: u8 = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallHeader {
@@ -180,7 +182,17 @@ impl<'a> CallView<'a> {
             .collect()
     }
 
-    /// GPU ids, and for a stream with back-pressure the limit as the last number.
+    /// What the task was granted: GPUs, by id, and whole CPUs, of which each task counts as having one.
+    pub fn granted(&self) -> (Vec<u32>, u32) {
+        let mut numbers: Vec<u32> = self.extra().collect();
+        if self.header.flags & CALL_BACKPRESSURE != 0 {
+            numbers.pop();
+        }
+        let cpus = if self.header.flags & CALL_CPUS != 0 { numbers.pop() } else { None };
+        (numbers, cpus.unwrap_or(1))
+    }
+
+    /// GPU ids, how many CPUs if they are several, and for a stream with back-pressure the limit as the last number.
     pub fn extra(&self) -> impl Iterator<Item = u32> + 'a {
         self.extra
             .chunks_exact(4)
@@ -217,6 +229,21 @@ mod tests {
         out.extend_from_slice(&1u32.to_le_bytes());
         encode_refs(&refs, &mut out);
         out
+    }
+
+    #[test]
+    fn what_a_task_was_granted_is_read_beside_the_limit_of_its_stream() {
+        let header = CallView::parse(&frame()).unwrap().header;
+        let granted = |flags, numbers: &[u32]| {
+            let mut out = CallHeader { flags, ..header }.encode(0, 0, 4 * numbers.len()).to_vec();
+            out.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
+            CallView::parse(&out).unwrap().granted()
+        };
+        assert_eq!(granted(0, &[]), (vec![], 1));
+        assert_eq!(granted(0, &[5, 6]), (vec![5, 6], 1));
+        assert_eq!(granted(CALL_CPUS, &[5, 6, 4]), (vec![5, 6], 4));
+        assert_eq!(granted(CALL_BACKPRESSURE, &[5, 9]), (vec![5], 1));
+        assert_eq!(granted(CALL_CPUS | CALL_BACKPRESSURE, &[4, 9]), (vec![], 4));
     }
 
     #[test]

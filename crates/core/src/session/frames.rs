@@ -2,7 +2,8 @@
 
 use hoplo_base::{Instant, ObjectId, TaskId};
 use hoplo_wire::call::{
-    CALL_BACKPRESSURE, CALL_HEADER_BYTES, CallHeader, CallKind, encode_refs, encode_trailer,
+    CALL_BACKPRESSURE, CALL_CPUS, CALL_HEADER_BYTES, CallHeader, CallKind, encode_refs,
+    encode_trailer,
 };
 use hoplo_wire::object::RefArgument;
 use hoplo_wire::{Location, Value};
@@ -72,14 +73,16 @@ impl SessionMachine {
         }
         let task = &self.tasks[&seq];
         let options = &task.call.options;
-        let mut extra = Vec::new();
+        let (mut extra, mut flags) = (Vec::new(), options.flags);
         if let Stage::Placed { worker } = task.stage
             && let Some(lease) = self.lease_of(worker)
-            && !lease.gpus.is_empty()
         {
             extra.extend(lease.gpus.iter().flat_map(|gpu| gpu.to_le_bytes()));
+            if lease.cpus > 1 {
+                flags |= CALL_CPUS;
+                extra.extend(lease.cpus.to_le_bytes());
+            }
         }
-        let mut flags = options.flags;
         if options.stream_ahead > 0 {
             flags |= CALL_BACKPRESSURE;
             extra.extend(options.stream_ahead.to_le_bytes());

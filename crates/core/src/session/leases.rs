@@ -16,6 +16,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use hoplo_base::bundles::whole_cpus;
 use hoplo_base::{ActorId, FunctionId, Instant, LeaseId, ProcessId, ResourceSet, limits};
 use hoplo_wire::Failure;
 use hoplo_wire::node::{Shape, Strategy, ToNode};
@@ -221,6 +222,7 @@ impl SessionMachine {
             id,
             worker,
             gpus,
+            cpus: whole_cpus(&state.shape.resources),
             granted_at: now,
             in_flight: VecDeque::new(),
             expected_ns: 0,

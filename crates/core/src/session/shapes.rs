@@ -30,6 +30,8 @@ pub(super) struct Lease {
     pub id: LeaseId,
     pub worker: ProcessId,
     pub gpus: Vec<u32>,
+    /// Whole ones, at least 1.
+    pub cpus: u32,
     pub granted_at: Instant,
     /// In ring order.
     pub in_flight: VecDeque<u64>,

@@ -1,7 +1,7 @@
 //! What fits a frame, what is packed, what cannot be written.
 
 use hoplo_base::limits;
-use hoplo_wire::call::CallView;
+use hoplo_wire::call::{CALL_CPUS, CallView};
 
 use super::*;
 
@@ -22,6 +22,21 @@ fn a_frame_of_very_many_refs_fits_wherever_their_values_lie() {
     owner.granted(1, W);
     let bytes = frame_of(&mut owner, task).len();
     assert!(bytes <= limits::CALL_INLINE_BYTES_MAX + 4096, "{bytes} bytes");
+}
+
+#[test]
+fn a_frame_says_how_many_cpus_the_task_has_if_they_are_several() {
+    for (cpus, flag) in [(0.5, 0), (1.0, 0), (3.0, CALL_CPUS)] {
+        let mut owner = Owner::new();
+        let resources = ResourceSet::from_units([("CPU", cpus)]).unwrap();
+        let shape = Arc::new(Shape::of(resources));
+        let (task, _) = owner.submit(call(CallOptions { shape, ..options() }));
+        owner.granted(1, W);
+        let frame = frame_of(&mut owner, task);
+        let view = CallView::parse(&frame).unwrap();
+        assert_eq!(view.header.flags & CALL_CPUS, flag);
+        assert_eq!(view.granted(), (vec![], cpus.max(1.0) as u32));
+    }
 }
 
 #[test]
