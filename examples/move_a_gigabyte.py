@@ -36,12 +36,12 @@ def on(node: str) -> NodeAffinitySchedulingStrategy:
 
 def main(nbytes: int) -> None:
     nodes = [node["NodeID"] for node in hoplo.nodes() if node["Alive"]]
-    pieces = max(1, nbytes // PIECE)
+    sizes = [min(PIECE, nbytes - begin) for begin in range(0, nbytes, PIECE)]
     made = []
-    for i in range(pieces):
+    for i, size in enumerate(sizes):
         there = make.options(scheduling_strategy=on(nodes[i % len(nodes)]))
-        made.append(there.remote(PIECE, i))
-    hoplo.wait(made, num_returns=pieces, fetch_local=False)
+        made.append(there.remote(size, i))
+    hoplo.wait(made, num_returns=len(made), fetch_local=False)
 
     started = time.monotonic()
     readers = []
@@ -52,8 +52,8 @@ def main(nbytes: int) -> None:
     found = hoplo.get(readers)
     seconds = time.monotonic() - started
 
-    count = PIECE // 8
-    for i, (total, _) in enumerate(found):
+    for i, (total, size) in enumerate(found):
+        count = size // 8
         assert total == count * i + count * (count - 1) // 2
     moved = sum(size for _, size in found)
     where = f"between {len(nodes)} nodes" if len(nodes) > 1 else "on one node, so nothing moved"

@@ -69,7 +69,7 @@ def test_distributed_sort():
 
 
 def test_move_a_gigabyte():
-    assert "read 192 MB on one node, so nothing moved: " in run("move_a_gigabyte.py", "200").stdout
+    assert "read 200 MB on one node, so nothing moved: " in run("move_a_gigabyte.py", "200").stdout
 
 
 def numbers(pattern, text):
