@@ -290,7 +290,7 @@ pub enum Peer {
         refused: Option<String>,
     },
 
-    /// First to each new head: what this node has.
+    /// To each new head, when it was told all names: what else this node has.
     Held {
         bundles: Vec<(GroupId, Vec<u32>)>,
         /// Of its drivers, those that go on.

@@ -146,6 +146,7 @@ impl Node {
         let tasks = self.recall_tasks(ours, &mut kept);
         let ours = rows.groups.into_iter().filter(|row| !others.have(row.group.node()));
         self.recall_groups(ours, others.living.clone(), &going_on);
+        self.awaits_names(others.living);
         for (job, key) in rows.functions {
             if !kept.contains(&job) {
                 self.out.push(Effect::Forget { key });

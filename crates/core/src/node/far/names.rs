@@ -10,6 +10,11 @@
 //! its home, who was told so by its home, and who heard that its home is dead. A head that starts finds names in the rows of actors, and
 //! nodes tell it theirs. What it still has wrong is found out by the first who asks the home.
 //!
+//! # Invariant
+//! - NAME-1: no name is two actors' at a time, also when one head takes another one's place. A node hears at one moment that there
+//!   is a new head: it tells that one all names that it has, then `Held`, and from then on hears no other head. A new head gives no name
+//!   that it does not know before each node that lived under the earlier head has told it its names, or is dead.
+//!
 //! What waits for the head waits up to `NAME_PATIENCE`. A node that is in no cluster decides alone.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,9 +34,22 @@ use crate::objects;
 pub(super) struct Names {
     /// Of a head: names of actors of other homes.
     taken: BTreeMap<Name, ActorId>,
+    /// Of a head: nodes that lived under an earlier one, and have not told this one their names (NAME-1).
+    untold: BTreeSet<NodeNumber>,
+    /// Of a head: what others asked about names that it does not know, until it does.
+    postponed: Vec<Postponed>,
     /// What processes of this node wait for.
     asked: BTreeMap<u64, Ask>,
     last: u64,
+}
+
+/// A `Peer::Name`.
+#[derive(Debug)]
+struct Postponed {
+    from: NodeNumber,
+    ask: u64,
+    name: Name,
+    take: Option<ActorId>,
 }
 
 #[derive(Debug)]
@@ -155,9 +173,14 @@ impl Node {
             {
                 true
             }
-            Some(head) if head == self.me() && !self.far.names.taken.contains_key(name) => true,
+            Some(head) if head == self.me() && self.may_be_given(name) => true,
             None | Some(_) => self.actors.named(name).is_some(),
         }
+    }
+
+    /// Of a head: nobody has it, or an actor that is at home here.
+    fn may_be_given(&self, name: &Name) -> bool {
+        self.far.names.untold.is_empty() && !self.far.names.taken.contains_key(name)
     }
 
     fn ask_for_name(&mut self, ask: Ask) {
@@ -177,8 +200,9 @@ impl Node {
         match self.far.head {
             None => {}
             Some(head) if head == self.me() => match self.far.names.taken.get(&name).copied() {
-                Some(actor) => self.on_named(number, Some(actor)),
-                None => self.got_name(number),
+                Some(actor) => self.says_whose(number, Some(actor)),
+                None if self.may_be_given(&name) => self.got_name(number),
+                None => {} // until all have told
             },
             Some(head) => {
                 let (namespace, name) = name;
@@ -187,8 +211,15 @@ impl Node {
         }
     }
 
+    pub(super) fn on_named(&mut self, from: NodeNumber, number: u64, actor: Option<ActorId>) {
+        // NAME-1: an earlier one's word may come late.
+        if self.far.head == Some(from) {
+            self.says_whose(number, actor);
+        }
+    }
+
     /// The head says who has it.
-    pub(super) fn on_named(&mut self, number: u64, actor: Option<ActorId>) {
+    fn says_whose(&mut self, number: u64, actor: Option<ActorId>) {
         let Some(ask) = self.far.names.asked.get_mut(&number) else { return };
         if ask.at != At::Head {
             return;
@@ -390,11 +421,15 @@ impl Node {
                 .log(format!("{from} wants the name {:?} for an actor of another home", name.1));
         }
         let has = self.actors.named(&name).or_else(|| self.far.names.taken.get(&name).copied());
+        if ask != 0 && has.is_none() && !self.far.names.untold.is_empty() {
+            return self.far.names.postponed.push(Postponed { from, ask, name, take });
+        }
         let has = has.or(take);
         if let Some(actor) = has.filter(|_| has == take) {
             self.actors.forget_lost_name(&name);
             self.far.names.taken.insert(name, actor);
         } else if ask == 0 {
+            self.violations += 1; // NAME-1
             let (namespace, name) = &name;
             self.log(format!(
                 "two actors are named {name:?} in namespace {namespace:?}: the one of {from} is found there only"
@@ -409,6 +444,23 @@ impl Node {
         if self.far.names.taken.get(&name) == Some(&actor) {
             self.far.names.taken.remove(&name);
         }
+        self.far.names.postponed.retain(|it| it.take != Some(actor));
+    }
+
+    /// Before a head's first event: these nodes lived under an earlier head.
+    pub(in crate::node) fn awaits_names(&mut self, nodes: BTreeSet<NodeNumber>) {
+        self.far.names.untold = nodes;
+    }
+
+    /// To a head: that node has told all names that it has, or is dead.
+    pub(super) fn has_told_names(&mut self, node: NodeNumber) {
+        if !self.far.names.untold.remove(&node) || !self.far.names.untold.is_empty() {
+            return;
+        }
+        for Postponed { from, ask, name, take } in std::mem::take(&mut self.far.names.postponed) {
+            self.on_name(from, ask, name, take);
+        }
+        self.ask_head_again();
     }
 
     /// A process of another node asks for an actor of this home, or of a head for one that was lost.
@@ -437,6 +489,10 @@ impl Node {
                 self.actors.names().map(|(name, id)| (name.clone(), id)).collect();
             names.into_iter().for_each(|(name, actor)| self.tell_name(name, actor));
         }
+        self.ask_head_again();
+    }
+
+    fn ask_head_again(&mut self) {
         let waiting = self.far.names.asked.iter().filter(|(_, ask)| ask.at == At::Head);
         for number in waiting.map(|(number, _)| *number).collect::<Vec<_>>() {
             self.ask_head(number);
@@ -461,6 +517,7 @@ impl Node {
         if self.objects.in_charge(node) == node {
             self.far.names.taken.retain(|_, actor| actor.0.owner.node() != node);
         }
+        self.has_told_names(node);
         for number in self.asked_of(node) {
             self.ask_on(number);
         }

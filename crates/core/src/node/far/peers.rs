@@ -166,11 +166,12 @@ impl Node {
             Peer::Held { bundles, jobs, removed } => {
                 let held = groups::Held { bundles, jobs: jobs.into_iter().collect(), removed };
                 self.pass_to_groups(groups::Event::Told { node: from, held });
+                self.has_told_names(from);
             }
             Peer::Name { ask, namespace, name, take } => {
                 self.on_name(from, ask, (namespace, name), take);
             }
-            Peer::Named { ask, actor } => self.on_named(ask, actor),
+            Peer::Named { ask, actor } => self.on_named(from, ask, actor),
             Peer::Unname { namespace, name, actor } => self.on_unname((namespace, name), actor),
             Peer::Drain { within_ms } => {
                 self.begin_drain(std::time::Duration::from_millis(within_ms));

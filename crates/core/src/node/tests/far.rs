@@ -11,7 +11,7 @@ use hoplo_wire::{Location, Value};
 
 use super::*;
 use crate::control::{NodeEntry, NodeState};
-use crate::node::Passing;
+use crate::node::{Passing, Rows};
 
 mod bars;
 mod copies;
@@ -134,13 +134,22 @@ impl Nodes {
 
     /// A head takes the place of the one that is dead.
     fn joins_as_head(&mut self) {
+        let at = self.begins_as_head();
+        self.row(at, NodeState::Alive);
+    }
+
+    /// The others do not hear of it yet.
+    fn begins_as_head(&mut self) -> usize {
         let at = self.shells.len();
-        self.shells.push(shell(at));
+        let nodes = (1..at).map(|other| node_entry(other, NodeState::Alive)).collect();
+        let mut head = shell(at);
+        head.node.recall(Rows { nodes, ..Rows::default() }, &mut head.effects);
+        self.shells.push(head);
         self.head = at;
         for other in 1..at {
             self.tells_row(&[at], other, NodeState::Alive);
         }
-        self.row(at, NodeState::Alive);
+        at
     }
 
     fn tells_row(&mut self, whom: &[usize], at: usize, state: NodeState) {

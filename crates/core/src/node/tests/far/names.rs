@@ -269,6 +269,53 @@ fn a_new_head_is_told_the_names_there_are_and_what_waited_is_decided() {
 }
 
 #[test]
+fn a_new_head_gives_no_name_before_all_have_told_theirs() {
+    for first_dies in [false, true] {
+        let (mut nodes, first, second) = three();
+        nodes.named(1, first, true, false);
+        nodes.head_dies();
+        let head = nodes.begins_as_head();
+        nodes.tells_row(&[head, 2], head, NodeState::Alive);
+        nodes.named(2, second, false, true);
+        let third = nodes.shells[head].driver();
+        assert_eq!(nodes.looked_up(head, third), None, "its own ask, too");
+        assert_eq!(nodes.created(2, second), None, "node 1 has not told its names");
+        if first_dies {
+            nodes.dies(1);
+            assert_eq!(nodes.created(2, second), Some(Ok(ActorCreated::New)));
+        } else {
+            nodes.tells_row(&[1], head, NodeState::Alive);
+            let Some(Ok(ActorCreated::Existing(found))) = nodes.created(2, second) else {
+                panic!("it is the one of node 1");
+            };
+            assert_eq!(found.actor, actor_of(first));
+            let found = nodes.found(head, third).flatten();
+            assert_eq!(found.map(|found| found.actor), Some(actor_of(first)));
+        }
+        assert!(nodes.asked_nothing_more());
+    }
+}
+
+#[test]
+fn what_an_earlier_head_says_of_a_name_comes_too_late() {
+    for new_head_is_known in [false, true] {
+        let (mut nodes, first, _) = three();
+        nodes.stuck = Some(0);
+        nodes.named(1, first, false, false);
+        if new_head_is_known {
+            let head = nodes.begins_as_head();
+            nodes.stuck = Some(head);
+            nodes.tells_row(&[1], head, NodeState::Alive);
+        }
+        let message =
+            Box::new(hoplo_wire::peer::Peer::Named { ask: 1, actor: Some(actor_of(first)) });
+        nodes.shells[1].hears(Event::Peer { from: number(0), cover: 0, message });
+        let given = nodes.created(1, first).is_some();
+        assert_eq!(given, !new_head_is_known);
+    }
+}
+
+#[test]
 fn a_name_that_only_the_head_believes_in_is_found_out_by_who_wants_it() {
     for at in [1, 2] {
         let (mut nodes, first, second) = three();
