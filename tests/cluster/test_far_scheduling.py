@@ -362,6 +362,28 @@ def test_an_actor_that_waits_for_a_label_is_made_where_a_node_brings_it(make_far
     assert hoplo.get(place, timeout=20) == far.ids[number]
 
 
+def test_each_nodes_gpus_are_counted_and_given_to_tasks_there(make_far: Any) -> None:
+    far = make_far(1)
+    type_of_card = json.dumps({"accelerator_type:A100": 1})
+    numbers = [far.add("--num-gpus", "1"), far.add("--num-gpus", "2", "--resources", type_of_card)]
+    assert hoplo.cluster_resources()["GPU"] == 3
+
+    @hoplo.remote(num_gpus=1, num_cpus=0)
+    class Card:
+        def seen(self) -> tuple[str, str]:
+            node = hoplo.get_runtime_context().get_node_id()
+            return node, os.environ["CUDA_VISIBLE_DEVICES"]
+
+    cards = [Card.remote() for _ in range(3)]
+    seen = hoplo.get([card.seen.remote() for card in cards], timeout=20)
+    first, second = (far.ids[number] for number in numbers)
+    assert sorted(seen) == sorted([(first, "0"), (second, "0"), (second, "1")])
+    fourth = Card.remote().seen.remote()
+    assert hoplo.wait([fourth], timeout=0.3)[0] == []
+    typed = where.options(accelerator_type="A100", num_cpus=0).remote()
+    assert hoplo.get(typed, timeout=20) == second
+
+
 def test_a_node_that_joins_under_load_takes_part_of_it(make_far: Any) -> None:
     far = make_far(1, cpus=1)
     refs = [busy.options(num_cpus=1).remote(0.1) for _ in range(40)]

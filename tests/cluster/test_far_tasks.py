@@ -140,6 +140,47 @@ def test_a_function_of_this_test_and_what_it_closes_over(far: Any) -> None:
     assert hoplo.get(shifted.options(scheduling_strategy=far.on(1)).remote(1), timeout=20) == 11
 
 
+def test_functions_and_classes_go_to_a_node_once(make_lab: Any) -> None:
+    """Each captures 5 MB that no packing makes smaller."""
+    lab = make_lab(nodes=2)
+    lab.cluster("--num-cpus", "2")
+    source = """
+    from hoplo.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+    hoplo.init(address="auto")
+    [there] = [n["NodeID"] for n in hoplo.nodes() if n["NodeManagerAddress"] != "10.199.0.1"]
+    on = {"num_cpus": 0, "scheduling_strategy": NodeAffinitySchedulingStrategy(there)}
+    data = os.urandom(5_000_000)
+
+    @hoplo.remote(**on)
+    def size():
+        return len(data), os.getpid()
+
+    @hoplo.remote(**on)
+    class Sized:
+        def size(self):
+            return len(data), os.getpid()
+
+    def sizes():
+        actors = [Sized.remote() for _ in range(3)]
+        refs = [size.remote() for _ in range(20)] + [actor.size.remote() for actor in actors]
+        return zip(*hoplo.get(refs))
+
+    for _ in range(2):
+        found, processes = sizes()
+        say([set(found) == {5_000_000}, len(set(processes)) > 3])
+        heard()
+    """
+    program = lab[1].program(source)
+    moved = []
+    for _ in range(2):
+        assert program.heard() == [True, True]
+        moved.append(lab.moved(2)["rx_bytes"])
+        program.tell()
+    program.end()
+    assert 10_000_000 < moved[0] < 12_000_000
+    assert moved[1] - moved[0] < 400_000
+
+
 @pytest.mark.parametrize("nbytes", [200_000, 10 * MIB])
 def test_a_large_argument_and_a_large_result(far: Any, nbytes: int) -> None:
     array = np.ones(nbytes, np.uint8)
