@@ -1046,12 +1046,17 @@ pub const MEMBER_VERDICT_RETRY: Duration = Duration::from_millis(50);
 /// A node that hears no control node, and does not find them all refusing, ends its workers after this time.
 pub const NODE_ALONE: Duration = Duration::from_secs(30);
 
+/// A node that answers its head's probes and does not speak to it is dead after this time: it has ended its workers by then, if it
+/// looks for a head that is silent.
+pub const MEMBER_ASTRAY: Duration = Duration::from_secs(35);
+
 /// A node whose turn comes so late was stopped; that time counts for nothing.
 pub const NODE_LATE: Duration = Duration::from_secs(1);
 
 const _: () = assert!(HEARTBEAT.as_millis() * 3 < HEARTBEAT_MISSED.as_millis());
 const _: () = assert!(MEMBER_BEAT.as_millis() < NODE_LATE.as_millis());
 const _: () = assert!(MEMBER_HEARD.as_millis() * 5 < NODE_ALONE.as_millis());
+const _: () = assert!(NODE_ALONE.as_millis() < MEMBER_ASTRAY.as_millis());
 const _: () = assert!(ACTING_RENEW.as_millis() * 3 < ACTING_LEASE.as_millis());
 const _: () = assert!(ACTING_RENEW.as_millis() * 2 <= ACTING_SILENT.as_millis());
 const _: () = assert!(CONFIG_WATCH.as_millis() < ACTING_RENEW.as_millis());

@@ -57,10 +57,10 @@ pub(crate) struct ClusterArgs {
     /// Start a head node: the first of a cluster
     #[arg(long)]
     head: bool,
-    /// Let others join the head at this name or address of the machine [default: from this machine only]
+    /// Let others join the head at this name or address of the machine [default: where the head listened with whose tables it goes on, else from this machine only]
     #[arg(long, value_name = "HOST", conflicts_with = "address")]
     host: Option<String>,
-    /// And at this port [default: 6379, or another one if that is taken]
+    /// And at this port [default: that of the head with whose tables it goes on, else 6379; or another one if that is taken]
     #[arg(long, value_name = "PORT", conflicts_with = "address")]
     port: Option<u16>,
     /// Join the cluster of the head that listens there; of several machines that may be head name all, with commas between

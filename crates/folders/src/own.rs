@@ -108,6 +108,10 @@ impl OwnSessionFolder {
         self.session.folder().file(CLUSTER, flags)?.write_all(address.as_bytes())
     }
 
+    pub fn cluster(&self) -> Option<String> {
+        self.session.cluster()
+    }
+
     /// Removes everything but logs, and the directory too if there are none. With `stays` the control store is
     /// left to the next head.
     pub fn close(self, stays: bool) {

@@ -33,6 +33,7 @@ mod workers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -115,6 +116,8 @@ pub struct Daemon {
     /// The control store is for the next head to go on with.
     stays: bool,
     goes_on: bool,
+    /// For whoever starts it.
+    moved: Option<String>,
     /// Of a head.
     invitation: Option<Invitation>,
     joined: Option<Joined>,
@@ -140,7 +143,8 @@ pub enum Ended {
     /// Somebody stopped it, or its driver left.
     Stopped,
     /// Its number was declared dead: it is to join again under another one.
-    Fenced { why: String },
+    /// `head`: where the head of its cluster listens.
+    Fenced { why: String, head: Option<String> },
 }
 
 /// The shell's own; what the node waits for is in its `next_deadline`.
@@ -198,7 +202,8 @@ impl Daemon {
             session.close(stays);
             return Err(error.into());
         }
-        let (founded, joined) = match enter_cluster(&options, &session) {
+        let before = Cluster::head_at(&session.control());
+        let (founded, joined) = match enter_cluster(&options, &session, before.as_deref()) {
             Ok(entered) => entered,
             // The user is to set something right first: nothing is left until then, but what was there.
             Err(error) => {
@@ -298,13 +303,15 @@ impl Daemon {
         if let Some(cluster) = cluster.filter(|_| !options.of_driver) {
             session.is_of_cluster(&cluster)?;
         }
-        let mut invitation = None;
+        let (mut invitation, mut moved) = (None, None);
         let shared_memory = &store;
         if let Some(founded) = founded {
             let token = options.listen.as_ref().map(|listen| listen.token_file(&session));
             let token = token.expect("who founded one listens");
             invitation = Some(Invitation::write(&founded, control.tokens(), token)?);
-            let part = Part::Judge { address: founded.address().to_string() };
+            let address = founded.address();
+            moved = before.and_then(|before| moved_from(&before, address, &control.nodes()));
+            let part = Part::Judge { address: address.to_string(), seeks: !over };
             let cluster = founded.cluster();
             let hauler = Hauler::new(shared_memory.haul_parts(wake.clone())?)?;
             haul = Some(hauler.haul()?);
@@ -373,6 +380,7 @@ impl Daemon {
             orphan_looks: Looks::default(),
             stays: false,
             goes_on,
+            moved,
             invitation,
             joined,
             renews_itself,
@@ -402,6 +410,11 @@ impl Daemon {
     /// A head before this one ended without `hoplo stop`; its tables are this one's.
     pub fn goes_on(&self) -> bool {
         self.goes_on
+    }
+
+    /// What becomes of the nodes of a head that listened elsewhere, and with whose tables this one goes on.
+    pub fn moved(&self) -> Option<&str> {
+        self.moved.as_deref()
     }
 
     /// How other machines join, if they may.
@@ -454,7 +467,8 @@ impl Daemon {
             self.turn();
         }
         let fenced = self.fenced.take();
-        let ended = fenced.map_or(Ended::Stopped, |why| Ended::Fenced { why });
+        let head = self.joined.as_ref().map(|joined| joined.head.clone());
+        let ended = fenced.map_or(Ended::Stopped, |why| Ended::Fenced { why, head });
         closes(&ended);
         self.close();
         ended
@@ -532,6 +546,7 @@ impl Daemon {
                     }
                 }
                 Word::Fenced { why } => self.is_fenced(why),
+                Word::Head { address } => self.head_is_at(address),
                 Word::Over => {
                     let why = "the head of its cluster was stopped".to_string();
                     self.handle(Event::Stop { why });
@@ -563,6 +578,20 @@ impl Daemon {
             journal::log(format_args!("the head's certificate was not renewed: {error}"));
         }
         self.after(self.renews, Timer::Renew);
+    }
+
+    /// The head goes on at another address than the one before it: its store is asked there, too.
+    fn head_is_at(&mut self, address: String) {
+        let Some(joined) = &mut self.joined else { return };
+        journal::log(format_args!("the head is at {address} now; it was at {}", joined.head));
+        joined.head.clone_from(&address);
+        self.control.moves_to(&address);
+        // Programs that name the head's address find this node by it.
+        if self.session.cluster().is_some()
+            && let Err(error) = self.session.is_of_cluster(&address)
+        {
+            journal::log(format_args!("where the head is was not written: {error}"));
+        }
     }
 
     /// Its workers may run elsewhere already: they end here, and it goes on under another number.
@@ -759,13 +788,14 @@ impl Daemon {
     }
 }
 
-/// As a head, or as one that joins it; most nodes are neither.
+/// As a head, or as one that joins it; most nodes are neither. `before`: where the head listened with whose tables this one goes on.
 fn enter_cluster(
     options: &Options,
     session: &OwnSessionFolder,
+    before: Option<&str>,
 ) -> Result<(Option<Founded>, Option<Joined>), StartError> {
     let founded = options.listen.as_ref().filter(|_| options.head);
-    let founded = founded.map(|listen| listen.found(session)).transpose();
+    let founded = founded.map(|listen| listen.found(session, before)).transpose();
     let joined = options.join.as_ref().map(|join| join.join(session)).transpose()?;
     let founded = founded.map_err(|error| match machine::full_disk(session.path()) {
         Some(full) if !matches!(error, hoplo_control::net::head::HeadError::Listen(_)) => {
@@ -774,6 +804,27 @@ fn enter_cluster(
         _ => StartError::Founding(error),
     });
     Ok((founded?, joined))
+}
+
+/// The head before this one listened elsewhere, and had nodes.
+fn moved_from(before: &str, now: SocketAddr, nodes: &[NodeEntry]) -> Option<String> {
+    let live = nodes.iter().filter(|entry| !entry.head && !entry.state.is_dead());
+    let at: Vec<SocketAddr> = live.filter_map(|entry| entry.address.parse().ok()).collect();
+    if at.is_empty() || before == now.to_string() {
+        return None;
+    }
+    let far = at.iter().filter(|at| now.ip().is_loopback() && !at.ip().is_loopback()).count();
+    let them = |count: usize| format!("{count} node{}", if count == 1 { "" } else { "s" });
+    let mut text =
+        format!("That head listened at {before}. It tells {} to come to {now}.", them(at.len()));
+    if far > 0 {
+        let far = them(far);
+        text += &format!(
+            "\nNote: other machines cannot come to {}, so that {far} will be lost. Start it with --host, and an address that they reach",
+            now.ip()
+        );
+    }
+    Some(text)
 }
 
 /// Since 1970.

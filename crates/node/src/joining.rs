@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io;
-use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::PathBuf;
 
 use hoplo_base::NodeNumber;
@@ -22,9 +22,9 @@ use crate::{journal, machine};
 /// Where a head lets others join.
 #[derive(Clone, Debug, Default)]
 pub struct Listen {
-    /// Absent: this machine alone.
+    /// Absent: where the head before listened, else this machine alone.
     pub host: Option<String>,
-    /// Absent: the usual one, or any if that is taken.
+    /// Absent: that of the head before, else the usual one; or any if that is taken.
     pub port: Option<u16>,
     /// Where the token is put; absent: in the user's home.
     pub token_file: Option<PathBuf>,
@@ -57,7 +57,7 @@ pub(crate) struct Invitation {
 pub(crate) struct Joined {
     pub(crate) node: NodeNumber,
     pub(crate) cluster: Cluster,
-    /// Who took it in: where the head was.
+    /// Who took it in, or said later that it is the head: where it listens.
     pub(crate) head: String,
     /// Where its certificate lies.
     folder: PathBuf,
@@ -66,15 +66,27 @@ pub(crate) struct Joined {
 }
 
 impl Listen {
-    pub(crate) fn found(&self, session: &OwnSessionFolder) -> Result<Founded, HeadError> {
-        let host = self.host.as_deref();
+    /// `before`: where the head listened with whose tables it goes on. Its nodes look for it there, so it is the usual place.
+    pub(crate) fn found(
+        &self,
+        session: &OwnSessionFolder,
+        before: Option<&str>,
+    ) -> Result<Founded, HeadError> {
+        let before = before.filter(|_| self.over.is_none());
+        let before: Option<SocketAddr> = before.and_then(|before| before.parse().ok());
+        let usual = before.map(|at| at.ip().to_string());
+        let host = self.host.as_deref().or(usual.as_deref());
         let found = |port| match &self.over {
             Some(file) => Founded::found_over(&session.head(), file, host, port),
             None => Founded::found(&session.control(), host, port),
         };
-        match found(self.port.unwrap_or(PORT)) {
+        let port = self.port.or(before.map(|at| at.port())).unwrap_or(PORT);
+        match found(port) {
             // Nobody asked for just that one.
             Err(HeadError::Listen(ListenError::Taken { .. })) if self.port.is_none() => found(0),
+            Err(HeadError::Listen(ListenError::NotOurs { at })) if self.host.is_none() => {
+                Err(HeadError::Listen(ListenError::NotOursNow { at }))
+            }
             other => other,
         }
     }
@@ -127,6 +139,13 @@ impl Invitation {
 }
 
 impl Join {
+    /// The head of its cluster listens there by now. Of several that may be head, it is one.
+    pub(crate) fn comes_to(&mut self, head: Option<String>) {
+        if !self.address.contains(',') {
+            self.address = head.unwrap_or_else(|| self.address.clone());
+        }
+    }
+
     pub(crate) fn join(&self, session: &OwnSessionFolder) -> Result<Joined, StartError> {
         let (token, role, host) = (&self.token, Role::Node, &machine::hostname());
         let mut addresses = self.address.split(',').map(str::trim).peekable();

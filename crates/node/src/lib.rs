@@ -79,7 +79,7 @@ pub fn run(options: Options, driver: Option<OwnedFd>, place: Place) -> ExitCode 
         let _ = rustix::process::setsid();
     }
     let options = Options { descriptors_of_workers: descriptors::raise_limit(), ..options };
-    let again = Options::clone(&options);
+    let mut again = Options::clone(&options);
     let stopped = Arc::new(AtomicBool::new(false));
     let prepared = begin(&options, place, &stopped, None).and_then(|daemon| {
         let Some(mut daemon) = daemon else { return Ok(None) };
@@ -101,6 +101,9 @@ pub fn run(options: Options, driver: Option<OwnedFd>, place: Place) -> ExitCode 
     if daemon.goes_on() {
         println!("It goes on with the tables of a head that ended without `hoplo stop`.");
     }
+    if let Some(moved) = daemon.moved() {
+        println!("{moved}");
+    }
     if let Some(invitation) = daemon.invitation() {
         println!("{invitation}");
     }
@@ -120,7 +123,10 @@ pub fn run(options: Options, driver: Option<OwnedFd>, place: Place) -> ExitCode 
                 found = base.and_then(JoinsAgain::begin).ok();
             }
         });
-        let Ended::Fenced { why } = ended else { return ExitCode::SUCCESS };
+        let Ended::Fenced { why, head } = ended else { return ExitCode::SUCCESS };
+        if let Some(join) = &mut again.join {
+            join.comes_to(head);
+        }
         if again.of_driver {
             return ExitCode::FAILURE;
         }

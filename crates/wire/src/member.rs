@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::control::ClusterId;
 
 /// Raised with every change of a layout.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
@@ -57,6 +57,10 @@ pub enum Message {
     },
     /// Of a control node: the cluster was stopped, for good.
     Over,
+    /// Of a head that does not hear this node: it listens there.
+    Here {
+        address: String,
+    },
 }
 
 /// What a probe found.
@@ -84,6 +88,7 @@ impl Message {
             Self::Looked { .. } => "the outcome of a probe",
             Self::Dead { .. } => "a verdict",
             Self::Over => "the end of the cluster",
+            Self::Here { .. } => "where a head listens",
         }
     }
 }

@@ -133,6 +133,12 @@ impl Cluster {
         Ok((Self::load(&path)?, authority))
     }
 
+    /// Where the head listened last whose store lies there.
+    pub fn head_at(dir: &Path) -> Option<String> {
+        let (written, _) = read(&dir.join(FILE)).ok()?;
+        written.nodes.into_iter().next()
+    }
+
     /// For a head whose store is on the control nodes of this file's cluster: what it needs, written into `dir`, and the authority, which
     /// lies beside the file.
     pub fn of_head_over(dir: &Path, file: &Path) -> Result<(Self, Authority), ClusterError> {

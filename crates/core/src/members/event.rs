@@ -70,7 +70,7 @@ pub enum Effect {
     Probe { ticket: u64, target: NodeNumber, via: Option<NodeNumber> },
     /// Write into its row that it is dead, if the row has this version.
     Verdict { ticket: u64, number: NodeNumber, expected: u64, why: Why },
-    /// It speaks, and was declared dead.
+    /// It speaks, or answers, and was declared dead.
     Tell { number: NodeNumber, why: String },
 }
 
@@ -88,6 +88,10 @@ pub enum Why {
         milliseconds: u64,
         witnesses: usize,
     },
+    /// It answers probes, and does not speak to this control node.
+    Astray {
+        seconds: u64,
+    },
 }
 
 impl fmt::Display for Why {
@@ -101,6 +105,10 @@ impl fmt::Display for Why {
                 f,
                 "it did not come to this control node in {milliseconds} ms{}",
                 reached_by(*witnesses)
+            ),
+            Why::Astray { seconds } => write!(
+                f,
+                "it answered, and did not come to the head for {seconds} s: its machine has to reach the head's address"
             ),
         }
     }

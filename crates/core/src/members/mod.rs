@@ -17,6 +17,10 @@
 //! declared dead 300 ms later if nothing came of it by any way. One answer is enough to live, so a cut
 //! in one direction, or between two machines, kills nobody.
 //!
+//! **Who answers and does not come.** A node that answers probes and sends no heartbeat for 35 s looks for its head elsewhere, or cannot reach
+//! it. It is declared dead, and told so, though it answers: it does nothing for the cluster any more, and it would be listed as alive for
+//! ever.
+//!
 //! **The judge doubts itself first.**
 //! - Its turn came late (it was stopped, or its machine was): the time of its absence is added to everybody's last sign. After a long one,
 //!   a silence that was probed before is probed again. Silence is looked at in [`Event::Tick`] alone, which the shell says after all that
@@ -42,7 +46,8 @@
 //! this machine, every other node's `standing`.
 //!
 //! # Invariants
-//! - MEMB-1: who gave a sign of life by any way in the last 700 ms is not declared dead, unless its address refuses.
+//! - MEMB-1: who gave a sign of life by any way in the last 700 ms is not declared dead, unless its address refuses, or it sent no heartbeat
+//!   for 35 s.
 //! - MEMB-2: only who acts probes and declares.
 //! - MEMB-3: a node has at most one round and one verdict under way; at most `MEMBER_ROUNDS_MAX` rounds are open.
 //! - MEMB-4: dead is final: no event makes such a number live.
@@ -112,7 +117,7 @@ impl Judge {
                 self.on_trouble(now, number, effects);
             }
             Event::Probed { ticket, found } => self.on_probed(now, ticket, found, effects),
-            Event::Stored { ticket, version } => self.on_stored(ticket, version),
+            Event::Stored { ticket, version } => self.on_stored(ticket, version, effects),
             Event::Conflict { ticket } | Event::Unreachable { ticket } => {
                 self.on_not_stored(now, ticket);
             }
@@ -248,18 +253,23 @@ impl Judge {
         if let Some(why) = self.dead.get(&from) {
             effects.push(Effect::Tell { number: from, why: why.clone() });
         } else if let Some(record) = self.records.get_mut(&from) {
-            record.heard(now);
+            record.came(now);
             record.epoch = record.epoch.max(Some(epoch));
         }
     }
 
-    fn on_stored(&mut self, ticket: u64, version: u64) {
+    fn on_stored(&mut self, ticket: u64, version: u64, effects: &mut Vec<Effect>) {
         if let Some(number) = self.tickets.remove(&ticket)
             && let Some(record) = self.records.get_mut(&number)
             && let Some(verdict) = record.verdict.take_if(|verdict| verdict.ticket == ticket)
         {
             record.version = version;
-            self.bury(number, verdict.why.to_string());
+            let why = verdict.why.to_string();
+            if matches!(verdict.why, Why::Astray { .. }) {
+                // It runs, and asks nobody who could tell it.
+                effects.push(Effect::Tell { number, why: why.clone() });
+            }
+            self.bury(number, why);
         }
     }
 

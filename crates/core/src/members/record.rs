@@ -16,6 +16,8 @@ pub(super) struct Record {
     /// The membership that it said it knows.
     pub(super) epoch: Option<u64>,
     pub(super) heard: Heard,
+    /// When it spoke last by itself, or since when it could.
+    pub(super) came_at: Instant,
     /// When to look at it again.
     pub(super) due: Option<Instant>,
     /// When it was last probed because of trouble,
@@ -50,6 +52,7 @@ impl Record {
             near: false,
             epoch: None,
             heard: Heard::Never { since: now },
+            came_at: now,
             due: None,
             troubled_at: None,
             troubled: false,
@@ -62,6 +65,13 @@ impl Record {
         if self.is_silent(now) {
             self.heard = Heard::Never { since: now };
         }
+        self.came_at = now;
+    }
+
+    /// It spoke by itself.
+    pub(super) fn came(&mut self, now: Instant) {
+        self.heard(now);
+        self.came_at = now;
     }
 
     pub(super) fn heard(&mut self, at: Instant) {
@@ -84,6 +94,7 @@ impl Record {
             Heard::Never { since } => Heard::Never { since: (since + time).min(now) },
             Heard::At(at) => Heard::At((at + time).min(now)),
         };
+        self.came_at = (self.came_at + time).min(now);
     }
 
     /// It said something so lately that it can be asked for something: one that vanished together with a node that is silent now did not.
@@ -121,6 +132,13 @@ impl Record {
                 (now.since(at) >= judged).then_some(Why::Silent { milliseconds, witnesses })
             }
         }
+    }
+
+    /// Why it is dead though it answers, if it is.
+    pub(super) fn astray(&self, now: Instant) -> Option<Why> {
+        let away = now.since(self.came_at);
+        let enough = away >= limits::MEMBER_ASTRAY;
+        enough.then_some(Why::Astray { seconds: away.as_secs() })
     }
 
     /// So long nothing was heard of it.

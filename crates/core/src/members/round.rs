@@ -151,6 +151,9 @@ impl Judge {
         match found {
             Found::Alive => {
                 record.heard(began);
+                if let Some(why) = record.astray(now) {
+                    return self.declare(number, why, effects);
+                }
                 let at = if record.troubled { now } else { record.silent_at() };
                 self.end_round(number);
                 self.look_at(number, Some(at.max(now + limits::MEMBER_PROBES_AGAIN)));

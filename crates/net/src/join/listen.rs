@@ -20,6 +20,10 @@ pub enum ListenError {
     Taken { at: SocketAddr },
     #[error("this machine has no address {}: name one that it has with --host", .at.ip())]
     NotOurs { at: SocketAddr },
+    #[error(
+        "the head before this one listened at {at}, and this machine has no such address: name one that it has with --host"
+    )]
+    NotOursNow { at: SocketAddr },
     #[error("port {} is for the system's own programs: name one above 1023 with --port", .at.port())]
     Forbidden { at: SocketAddr },
     #[error("--host {host:?} is no name or address of a machine: {why}")]

@@ -12,10 +12,15 @@ use super::protocol::LandingHead;
 
 /// What a connection is.
 pub(super) enum End {
-    /// That node dialled, and did not say that it is a link.
-    Node(NodeNumber),
+    /// That node dialled, and did not say that it is a link. `is_control`: its certificate is a control node's.
+    Node {
+        node: NodeNumber,
+        is_control: bool,
+    },
     Head,
     Probe,
+    /// Who is to hear that it is dead, and why.
+    Verdict(String),
     Link(Connection, NodeNumber),
 }
 

@@ -12,7 +12,7 @@
 //!
 //! # Invariants
 //! - CARRY-1: whoever speaks as a node has that node's certificate, or a control node's (`protocol`).
-//! - CARRY-2: only a control node is believed what it says of a verdict, or asked to probe for.
+//! - CARRY-2: only a control node is believed what it says of a verdict or of where the head is, or asked to probe for.
 //! - CARRY-3: a tick comes after everything that had arrived: a silence is none while words of it lie in a socket.
 //! - CARRY-8: of a node nothing is heard before its row, which says where it is: the decider would not answer it (FAR-1).
 
@@ -111,6 +111,10 @@ pub(crate) enum Word {
     },
     /// There is no cluster any more.
     Over,
+    /// The head of this cluster says that it listens there, and this node did not hear it elsewhere.
+    Head {
+        address: String,
+    },
 
     /// Another node's decider says this.
     Peer {
@@ -161,8 +165,9 @@ pub(crate) struct Shared {
 
 /// Which of the two machines runs.
 pub(crate) enum Part {
-    /// Its hub takes what the desk hands on, at the head's address.
-    Judge { address: String },
+    /// Its hub takes what the desk hands on, at the head's address. `seeks`: its store is where it is, so nodes have to find it there, and it
+    /// tells those that it does not hear. (Where there are control nodes, nodes read in the store who is head.)
+    Judge { address: String, seeks: bool },
     /// It listens at this address of the machine, and tells the head that it lives, which was there when it joined.
     Member { ip: IpAddr, head: String },
 }
@@ -182,10 +187,13 @@ impl Carrier {
         let mut hub: Hub<Between> =
             Hub::new(HubOptions { hello, identity: cluster.identity.clone() })?;
         let intake = hub.intake();
-        let (address, head) = match part {
-            Part::Judge { address } => (address, None),
+        let (address, begin) = match part {
+            Part::Judge { address, seeks } => {
+                (address.clone(), turn::Begin::Judge { seeks_as: seeks.then_some(address) })
+            }
             Part::Member { ip, head } => {
-                (hub.listen(&Address::Tcp((ip, 0).into()))?.to_string(), Some(head))
+                let address = hub.listen(&Address::Tcp((ip, 0).into()))?.to_string();
+                (address, turn::Begin::Member { head })
             }
         };
         let shared = Arc::new(Shared {
@@ -196,7 +204,7 @@ impl Carrier {
         });
         let bell = hub.bell();
         let calls = Calls::new(me, random()?, segment, bulk);
-        let turn = Turn::new(hub, me, hostname, head, calls, Arc::clone(&shared));
+        let turn = Turn::new(hub, me, hostname, begin, calls, Arc::clone(&shared));
         let thread = std::thread::Builder::new().name("hoplo:carrier".to_string());
         let thread = Some(thread.spawn(move || turn.run())?);
         let rings = Cell::new(false);

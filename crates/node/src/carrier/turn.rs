@@ -50,9 +50,17 @@ pub(super) struct Turn {
     spins_for_pieces: Spins,
 }
 
+/// As which of the two it begins.
+pub(super) enum Begin {
+    Judge { seeks_as: Option<String> },
+    Member { head: String },
+}
+
 enum Part {
     Judge {
         judge: Judge,
+        /// Where nodes find it that do not speak to it; absent: they know.
+        seeks_as: Option<String>,
         /// When each node was told last that it is heard.
         heard: BTreeMap<NodeNumber, Instant>,
     },
@@ -70,6 +78,12 @@ struct Head {
     open: bool,
     failures: u32,
     redial_at: Instant,
+}
+
+impl Head {
+    fn at(address: String) -> Self {
+        Self { address, link: None, open: false, failures: 0, redial_at: Instant::now() }
+    }
 }
 
 #[derive(Clone)]
@@ -96,19 +110,21 @@ impl Turn {
         hub: Hub<Between>,
         me: NodeNumber,
         hostname: String,
-        head: Option<String>,
+        begin: Begin,
         calls: Calls,
         shared: Arc<Shared>,
     ) -> Self {
         let now = Instant::now();
-        let part = if let Some(address) = head {
-            let head = Head { address, link: None, open: false, failures: 0, redial_at: now };
-            let standing = Standing::new(standing::Options::new(1), clock());
-            Part::Member { standing, head, beats_at: now }
-        } else {
-            let mut judge = Judge::new(clock());
-            judge.handle(clock(), Event::Acts(true), &mut Vec::new());
-            Part::Judge { judge, heard: BTreeMap::new() }
+        let part = match begin {
+            Begin::Member { head: address } => {
+                let standing = Standing::new(standing::Options::new(1), clock());
+                Part::Member { standing, head: Head::at(address), beats_at: now }
+            }
+            Begin::Judge { seeks_as } => {
+                let mut judge = Judge::new(clock());
+                judge.handle(clock(), Event::Acts(true), &mut Vec::new());
+                Part::Judge { judge, seeks_as, heard: BTreeMap::new() }
+            }
         };
         Self {
             hub,
@@ -280,8 +296,9 @@ impl Turn {
 
     fn on_happening(&mut self, happening: Happening<Between>) {
         match happening {
-            Happening::Opened { link, theirs, dialled: false, .. } => {
-                self.on_accepted(link, theirs.node);
+            Happening::Opened { link, theirs, shown, dialled: false } => {
+                let is_control = shown.is_some_and(|shown| shown.role == Role::Control);
+                self.links.insert(link, End::Node { node: theirs.node, is_control });
             }
             Happening::Opened { link, theirs, shown, dialled: true } => {
                 self.on_dialled(link, theirs.node, shown.as_ref());
@@ -294,15 +311,13 @@ impl Turn {
         }
     }
 
-    fn on_accepted(&mut self, link: LinkId, node: NodeNumber) {
-        self.links.insert(link, End::Node(node));
-    }
-
     fn on_dialled(&mut self, link: LinkId, node: NodeNumber, shown: Option<&Name>) {
         match self.links.get(&link) {
             Some(End::Probe) => match self.probes.get(&link) {
                 Some(Probing { ticket, target, .. }) if *target == node => {
-                    self.hub.send(link, &Said::Member(Message::Probe { ticket: *ticket }));
+                    let probe = Message::Probe { ticket: *ticket };
+                    self.tell_where(link, node);
+                    self.hub.send(link, &Said::Member(probe));
                 }
                 _ => self.found(link, member::Found::Refused),
             },
@@ -317,7 +332,21 @@ impl Turn {
                 }
             }
             Some(End::Link(connection, _)) => self.link_dialled(link, *connection, node),
-            Some(End::Node(_)) | None => self.hub.close(link),
+            Some(End::Verdict(why)) => {
+                let why = why.clone();
+                self.hub.send(link, &Said::Member(Message::Dead { why }));
+            }
+            Some(End::Node { .. }) | None => self.hub.close(link),
+        }
+    }
+
+    /// A node that does not speak to this head looks for one elsewhere: where the head before listened.
+    fn tell_where(&mut self, link: LinkId, node: NodeNumber) {
+        if let Part::Judge { seeks_as: Some(address), .. } = &self.part
+            && !self.speakers.contains_key(&node)
+        {
+            let address = address.clone();
+            self.hub.send(link, &Said::Member(Message::Here { address }));
         }
     }
 
@@ -325,10 +354,10 @@ impl Turn {
         match (self.links.get(&link), message) {
             (None, _) => {}
             (Some(End::Link(connection, _)), message) => self.link_says(*connection, message),
-            (Some(End::Node(node)), link::Message::Hello(hello)) => {
+            (Some(End::Node { node, .. }), link::Message::Hello(hello)) => {
                 self.link_comes(link, *node, hello);
             }
-            (Some(End::Node(_) | End::Head | End::Probe), _) => {
+            (Some(End::Node { .. } | End::Head | End::Probe | End::Verdict(_)), _) => {
                 self.has_no_business(link, "a link's message has no business on this connection");
             }
         }
@@ -337,14 +366,17 @@ impl Turn {
     fn on_message(&mut self, link: LinkId, message: Message) {
         let out_of_place = match (self.links.get(&link), message) {
             (None, _) => return,
-            (Some(End::Node(_)), Message::Probe { ticket }) => {
+            (Some(End::Node { .. }), Message::Probe { ticket }) => {
                 return self.hub.send(link, &Said::Member(Message::Alive { ticket }));
             }
-            (Some(End::Node(node)), Message::Heartbeat { epoch }) => {
+            (Some(End::Node { is_control: true, .. }), Message::Here { address }) => {
+                return self.head_is_at(address);
+            }
+            (Some(End::Node { node, .. }), Message::Heartbeat { epoch }) => {
                 let node = *node;
                 return self.on_heartbeat(link, node, epoch);
             }
-            (Some(End::Node(_)), Message::Looked { ticket, found }) => {
+            (Some(End::Node { .. }), Message::Looked { ticket, found }) => {
                 return self.judge(Event::Probed { ticket, found: of_wire(found) });
             }
             (Some(End::Probe), Message::Alive { .. }) => {
@@ -357,7 +389,7 @@ impl Turn {
                 return self.probe(ticket, node, &address, Some(link));
             }
             (Some(End::Head), Message::Over) => return self.shared.say(Word::Over),
-            (Some(End::Head), Message::Dead { why }) => {
+            (Some(End::Head | End::Node { is_control: true, .. }), Message::Dead { why }) => {
                 return self.stand(standing::Event::Fenced { why });
             }
             (Some(_), message) => format!("{} has no business on this connection", message.name()),
@@ -403,7 +435,10 @@ impl Turn {
                 self.links.remove(&link);
                 self.head_gone(refused);
             }
-            Some(End::Node(node)) => {
+            Some(End::Verdict(_)) => {
+                self.links.remove(&link);
+            }
+            Some(End::Node { node, .. }) => {
                 let node = *node;
                 self.links.remove(&link);
                 if self.speakers.get(&node) == Some(&link) {
@@ -485,6 +520,9 @@ impl Turn {
                 Effect::Tell { number, why } => {
                     if let Some(&link) = self.speakers.get(&number) {
                         self.hub.send(link, &Said::Member(Message::Dead { why }));
+                    } else if let Some(entry) = self.nodes.get(&number) {
+                        let link = self.hub.dial(&entry.address);
+                        self.links.insert(link, End::Verdict(why));
                     }
                 }
             }
@@ -513,10 +551,23 @@ impl Turn {
         if !is_new || entry.address == head.address {
             return;
         }
-        let address = entry.address.clone();
-        let fresh =
-            Head { address, link: None, open: false, failures: 0, redial_at: Instant::now() };
-        if let Some(link) = std::mem::replace(head, fresh).link {
+        let link = std::mem::replace(head, Head::at(entry.address.clone())).link;
+        self.leave(link);
+    }
+
+    /// Of a head that goes on elsewhere than the one before it. While this node has a head that answers, it stays with that one.
+    fn head_is_at(&mut self, address: String) {
+        let Part::Member { head, .. } = &mut self.part else { return };
+        if head.open || head.address == address {
+            return;
+        }
+        let link = std::mem::replace(head, Head::at(address.clone())).link;
+        self.leave(link);
+        self.shared.say(Word::Head { address });
+    }
+
+    fn leave(&mut self, link: Option<LinkId>) {
+        if let Some(link) = link {
             self.hub.close(link);
             self.links.remove(&link);
         }

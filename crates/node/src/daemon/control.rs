@@ -146,6 +146,13 @@ impl Control {
         Ok(())
     }
 
+    /// Of a node that joined: the head's store is there now.
+    pub(crate) fn moves_to(&mut self, head: &str) {
+        if let Store::Far(far) = &mut self.store {
+            far.moves_to(head);
+        }
+    }
+
     /// Of a head over control nodes: another machine may be head after it.
     pub(crate) fn is_over(&self) -> bool {
         self.lead.is_some()

@@ -153,6 +153,11 @@ impl Far {
         Ok(Self { driver, underway, writes, nodes, changes, done: Vec::new() })
     }
 
+    /// The store is there now, where there is one control node.
+    pub(crate) fn moves_to(&mut self, head: &str) {
+        self.driver.handle(Event::Moved { coordinators: vec![head.to_string()] });
+    }
+
     /// Of a head: that row says from now on that it is dead, if it has this version.
     pub(crate) fn bury(&mut self, ticket: u64, expected: u64, entry: &NodeEntry) {
         let put = row_as(entry, expected);

@@ -136,7 +136,7 @@ impl Daemon {
                     self.finish_sweep();
                 }
             }
-            Word::Verdict { .. } | Word::Fenced { .. } | Word::Over => {
+            Word::Verdict { .. } | Word::Fenced { .. } | Word::Over | Word::Head { .. } => {
                 unreachable!("that is about members")
             }
         }

@@ -133,6 +133,10 @@ pub enum Event {
     Told {
         message: FromCoordinator,
     },
+    /// Coordinators listen at these addresses now, and not where they did.
+    Moved {
+        coordinators: Vec<String>,
+    },
     /// The connection to a coordinator broke: what was asked there is asked again after a moment.
     CoordinatorLost {
         address: String,
@@ -270,6 +274,10 @@ impl Client {
             Event::Lost { replica } => self.on_lost(now, replica, effects),
             Event::Response { from, response } => self.on_response(now, from, response, effects),
             Event::Told { message } => self.on_told(now, message, effects),
+            Event::Moved { coordinators } => {
+                self.coordinators = coordinators;
+                self.ask_at = now;
+            }
             Event::CoordinatorLost { address } => self.on_coordinator_lost(now, &address),
             Event::Tick => {}
         }

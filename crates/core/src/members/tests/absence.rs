@@ -207,3 +207,37 @@ fn who_spoke_to_another_judge_has_time_to_come_to_this_one() {
     world.pass(ms(2000));
     assert_eq!(world.dead(), []);
 }
+
+#[test]
+fn who_answers_and_never_comes_is_not_alive_for_ever() {
+    let mut world = World::begun(5);
+    // It looks for the head elsewhere.
+    world.air.clear();
+    for node in [0, 1, 2, 4] {
+        world.later(ms(0), super::Coming::Beat(number(node)));
+    }
+    world.event(Event::Acts(true));
+    let begun = world.now;
+    world.pass(limits::NODE_ALONE);
+    assert_eq!(world.dead(), [], "it ends its workers by itself first");
+    world.pass(ms(6000));
+    assert_eq!(world.dead(), [3]);
+    let (at, why) = world.verdicts[&3];
+    assert!(at.since(begun) < limits::MEMBER_ASTRAY + ms(1000), "{at:?}");
+    assert!(why.to_string().contains("did not come to the head for 35 s"), "{why}");
+    assert_eq!(world.told, [number(3)], "and hears so, though it asks nobody");
+}
+
+#[test]
+fn who_comes_now_and_then_is_alive() {
+    let mut world = World::begun(3);
+    world.air.clear();
+    world.event(Event::Acts(true));
+    for _ in 0..5 {
+        for node in 0..3 {
+            world.event(Event::Heartbeat { from: number(node), epoch: 1 });
+        }
+        world.pass(ms(20_000));
+    }
+    assert_eq!(world.dead(), []);
+}

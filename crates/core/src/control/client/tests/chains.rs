@@ -76,3 +76,22 @@ fn that_a_node_is_not_reached_is_told_to_nobody() {
         assert!(!world.take().iter().any(tells));
     }
 }
+
+#[test]
+fn who_hears_that_coordinators_moved_asks_there_at_once_and_goes_on() {
+    let mut world = World::with(vec![chain(0, 1, &[1])]);
+    world.event(Event::Lost { replica: replica(1) });
+    world.take();
+    world.event(Event::Moved { coordinators: vec!["host:9".into()] });
+    let asked = |effect: &Effect| match effect {
+        Effect::Tell { address, message: ToCoordinator::WantConfig { .. } } => {
+            Some(address.clone())
+        }
+        _ => None,
+    };
+    assert_eq!(world.take().iter().filter_map(asked).collect::<Vec<_>>(), ["host:9"]);
+    world.told(config(vec![chain(0, 2, &[2])]));
+    let connects =
+        |effect: &Effect| matches!(effect, Effect::Connect(it) if it.replica == replica(2));
+    assert!(world.take().iter().any(connects));
+}
