@@ -87,11 +87,8 @@ def test_a_head_goes_on_where_the_one_before_it_was(make_far: Any) -> None:
     until(lambda: all_live(far.machines))
     # That port is somebody else's by now, and nobody asked for just that one.
     kill_head(far)
-    with socket.socket() as taker:
-        taker.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # The threads of a daemon that was killed may hold it for a moment.
-        until(lambda: taker.bind(("127.0.0.1", joining.port)) is None)
-        taker.listen()
+    # The threads of a daemon that was killed may hold it for a moment.
+    with until(lambda: socket.create_server(("127.0.0.1", joining.port))):
         elsewhere, out = start_again(far.machines[0])
         assert elsewhere.address != joining.address
         assert f"It tells 1 node to come to {elsewhere.address}." in out

@@ -79,7 +79,7 @@ pub(crate) struct ClusterArgs {
     #[arg(long, value_name = "FILE", requires = "head")]
     from_backup: Option<PathBuf>,
     /// The file with the token to join with [default: the variable HOPLO_TOKEN, else ~/.hoplo/token]; of a head, where it
-    /// puts one [default: ~/.hoplo/token]
+    /// puts one [default: ~/.hoplo/token, or another file there if that is another head's]
     #[arg(long, value_name = "PATH")]
     token_file: Option<PathBuf>,
 }

@@ -306,9 +306,8 @@ impl Daemon {
         let (mut invitation, mut moved) = (None, None);
         let shared_memory = &store;
         if let Some(founded) = founded {
-            let token = options.listen.as_ref().map(|listen| listen.token_file(&session));
-            let token = token.expect("who founded one listens");
-            invitation = Some(Invitation::write(&founded, control.tokens(), token)?);
+            let listen = options.listen.as_ref().expect("who founded one listens");
+            invitation = Some(Invitation::write(&founded, control.tokens(), listen, &session)?);
             let address = founded.address();
             moved = before.and_then(|before| moved_from(&before, address, &control.nodes()));
             let part = Part::Judge { address: address.to_string(), seeks: !over };

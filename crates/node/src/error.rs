@@ -40,6 +40,9 @@ pub enum StartError {
     /// A certificate or a token cannot be kept.
     #[error("{0}")]
     Identity(#[from] hoplo_net::tls::IdentityError),
+    /// That file is not its own.
+    #[error("{} holds the token of another head, which runs: name another file with --token-file", .0.display())]
+    TokenFile(std::path::PathBuf),
     /// Another one than the cluster's.
     #[error("{0}")]
     Python(String),

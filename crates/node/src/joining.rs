@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use hoplo_base::NodeNumber;
 use hoplo_base::limits::JOIN_WITHIN;
@@ -13,7 +13,7 @@ use hoplo_folders::OwnSessionFolder;
 use hoplo_net::join::{JoinError, Joining, ListenError, PORT, join, renew};
 use hoplo_net::name::Role;
 use hoplo_net::tls::Identity;
-use hoplo_net::token::{FLAG, Token, VARIABLE};
+use hoplo_net::token::{FLAG, Kept, Token, VARIABLE};
 use hoplo_wire::control::ClusterId;
 
 use crate::error::StartError;
@@ -48,8 +48,10 @@ pub struct Join {
 #[derive(Debug)]
 pub(crate) struct Invitation {
     address: String,
-    token: PathBuf,
+    token: Kept,
     id: hoplo_wire::join::TokenId,
+    /// The usual file, if that is another head's.
+    taken: Option<PathBuf>,
 }
 
 /// The cluster that this node joined, and who it is there.
@@ -92,48 +94,71 @@ impl Listen {
     }
 
     /// Machines that share a home share it.
-    pub(crate) fn token_file(&self, session: &OwnSessionFolder) -> PathBuf {
+    fn usual_token_file(session: &OwnSessionFolder) -> PathBuf {
         let home = std::env::home_dir().filter(|home| home.is_dir());
-        let usual = || match home {
+        match home {
             Some(home) => home.join(".hoplo/token"),
             None => session.control().join("token"),
-        };
-        self.token_file.clone().unwrap_or_else(usual)
+        }
     }
 }
 
 impl Invitation {
-    /// The token that lies there already, if it is good for a while, else a new one.
+    /// The token that lies there already, if it is good for a while, else a new one. A head does not touch the file of another one that
+    /// lives: where the usual file is such, it has one that is named after its cluster.
     pub(crate) fn write(
         founded: &Founded,
         tokens: &mut dyn Tokens,
-        path: PathBuf,
+        listen: &Listen,
+        session: &OwnSessionFolder,
     ) -> Result<Self, StartError> {
-        let kept = Token::read(&path).ok();
-        let token = founded.token(tokens, kept.as_ref()).map_err(StartError::Founding)?;
-        if kept.is_none_or(|kept| kept.id() != token.id()) {
-            token.write(&path)?;
-        }
+        let mut at = |path: &Path| {
+            let choose =
+                |lies: Option<&Token>| founded.token(tokens, lies).map_err(StartError::Founding);
+            Kept::at(path, founded.fingerprint(), choose)
+        };
         let address = founded.address().to_string();
-        Ok(Self { address, token: path, id: token.id() })
+        if let Some(named) = &listen.token_file {
+            let (token, lies) = at(named)?.ok_or_else(|| StartError::TokenFile(named.clone()))?;
+            return Ok(Self { address, token, id: lies.id(), taken: None });
+        }
+        let usual = Listen::usual_token_file(session);
+        let own = usual
+            .with_file_name(format!("token-{:.8}", format!("{:032x}", founded.cluster().id.0)));
+        // It may have begun there, and others may have been told.
+        let places = if own.exists() { [own, usual.clone()] } else { [usual.clone(), own] };
+        for path in &places {
+            if let Some((token, lies)) = at(path)? {
+                let taken = (*path != usual && usual.exists()).then_some(usual);
+                return Ok(Self { address, token, id: lies.id(), taken });
+            }
+        }
+        Err(StartError::TokenFile(usual))
     }
 
     /// What to type elsewhere.
     pub(crate) fn in_words(&self) -> String {
-        let (address, path) = (&self.address, self.token.display());
+        let (address, path) = (&self.address, self.token.path().display());
         let mut text = format!("Join it with  hoplo start --address {address} {FLAG} {path}\n");
         let _ = write!(
             text,
             "              (or {VARIABLE}, set to what that file holds, where it is not)"
         );
+        if let Some(taken) = &self.taken {
+            let _ = write!(
+                text,
+                "\nNote: {} is the token of another head of yours, so that {FLAG} has to be given",
+                taken.display()
+            );
+        }
         text
     }
 
     /// The cluster is gone: nobody can join with it.
     pub(crate) fn take_back(&self) {
-        if Token::read(&self.token).is_ok_and(|token| token.id() == self.id) {
+        if Token::read(self.token.path()).is_ok_and(|token| token.id() == self.id) {
             // It opens nothing any more.
-            let _ = std::fs::remove_file(&self.token);
+            let _ = std::fs::remove_file(self.token.path());
         }
     }
 }

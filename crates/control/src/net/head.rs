@@ -21,7 +21,7 @@ use hoplo_net::hub::Intake;
 use hoplo_net::join::{Desk, DeskError, DeskOptions, ListenError, Registry, listen};
 use hoplo_net::name::Role;
 use hoplo_net::tls::Identity;
-use hoplo_net::token::{Token, TokenRecord};
+use hoplo_net::token::{Fingerprint, Token, TokenRecord};
 use hoplo_wire::join::TokenId;
 
 use super::alone::Alone;
@@ -117,6 +117,11 @@ impl Founded {
 
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
+    }
+
+    /// By which a token says whose it is.
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.authority.fingerprint()
     }
 
     /// Who its store is to others.

@@ -9,8 +9,6 @@ use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::{FLAG, Source, Token, TokenTextError, VARIABLE};
-use crate::authority::{make_folder, replace};
-use crate::tls::IdentityError;
 
 /// No token, and where it was looked for.
 #[derive(Debug, thiserror::Error)]
@@ -45,12 +43,6 @@ pub enum FileTrouble {
 }
 
 impl Token {
-    /// So that [`Token::read`] takes it. What lies there is replaced.
-    pub fn write(&self, path: &Path) -> Result<(), IdentityError> {
-        path.parent().map_or(Ok(()), make_folder)?;
-        replace(path, &format!("{}\n", self.reveal()))
-    }
-
     /// From this file if one is named, else from what [`VARIABLE`] says.
     pub fn find(file: Option<&Path>, variable: Option<&str>) -> Result<Self, TokenError> {
         match (file, variable) {
@@ -110,30 +102,7 @@ fn judge(owner: u32, ours: u32, mode: u32) -> Result<(), FileTrouble> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Fingerprint;
     use super::*;
-
-    #[test]
-    fn heads_with_one_home_that_started_at_once_lost_each_others_token_file() {
-        let dir = std::env::temp_dir().join(format!("hoplo-token-{}-at-once", std::process::id()));
-        let _ = std::fs::remove_dir_all(&dir);
-        let path = dir.join("token");
-        let tokens = [1, 2, 3, 4].map(|_| Token::make(Fingerprint::of(b"authority")).unwrap());
-        std::thread::scope(|scope| {
-            for token in &tokens {
-                let path = &path;
-                scope.spawn(move || {
-                    for _ in 0..100 {
-                        token.write(path).unwrap();
-                    }
-                });
-            }
-        });
-        let last = Token::read(&path).unwrap();
-        assert!(tokens.iter().any(|token| token.reveal() == last.reveal()));
-        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 1, "nothing lies beside it");
-        std::fs::remove_dir_all(&dir).unwrap();
-    }
 
     #[test]
     fn a_file_of_another_user_is_not_used() {

@@ -20,8 +20,10 @@
 //! - TOK-1: what the cluster keeps of a token (id, public key) does not give its secret.
 //! - TOK-2: neither `Debug` nor an error shows any of the secret, also where the text is none: it may nearly be one.
 //! - TOK-3: a file that others than its owner may read or write, or that is not ours, is not used.
+//! - TOK-4: no head replaces a file in which the token of another cluster lies whose head lives.
 
 mod file;
+mod kept;
 mod record;
 mod text;
 
@@ -33,6 +35,7 @@ use rcgen::{KeyPair, PKCS_ED25519, SigningKey};
 use rustls::pki_types::PrivatePkcs8KeyDer;
 
 pub use file::{FileTrouble, TokenError};
+pub use kept::Kept;
 pub use record::{TokenRecord, Unfit};
 pub use text::TokenTextError;
 
