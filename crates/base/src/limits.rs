@@ -851,6 +851,20 @@ pub const NET_STRANGERS_KNOWN_MAX: usize = 64;
 /// Who did not say in this time who it is may have to make room for another.
 pub const NET_STRANGER_GRACE: Duration = Duration::from_millis(250);
 
+/// Of strangers that were closed unheard the log says so often how many they were,
+pub const NET_UNHEARD_TOLD: Duration = Duration::from_secs(60);
+
+/// for the first time this long after the first one, so that there is something to count,
+pub const NET_UNHEARD_GATHERED: Duration = Duration::from_secs(1);
+
+/// and from which of so many addresses most came.
+pub const NET_UNHEARD_ADDRESSES_MAX: usize = 1024;
+
+/// Who joins, and is turned away before it could say anything, tries so often, and waits before the second time for so long, then for twice
+/// as long, and so on.
+pub const JOIN_TRIES: u32 = 6;
+pub const JOIN_TRIES_AGAIN: Duration = Duration::from_millis(50);
+
 /// Connections accepted in one turn of a loop: who is there is served in between.
 pub const NET_ACCEPTS_A_TURN: usize = 32;
 

@@ -1,14 +1,15 @@
 //! Who may wait at the door: connections that were accepted, and whose peers did not say yet who they are.
 //!
 //! Anybody who reaches a port may make as many as he likes, and each costs a descriptor and some memory. So they are
-//! bounded: in all, and from one address. At the bound somebody who had time enough to say who he is makes room for
-//! who comes; where nobody had, who comes is turned away. An address where a member of the cluster is known has room of its
-//! own beyond the bound, and nobody from there is turned away: when that is used up, too, nothing is accepted until
+//! bounded: in all, and from one address. At the bound the oldest of those who said nothing makes room for who comes: of many that
+//! stay silent each is there for a moment, and who wants something says so in less. Where all have begun to speak, one that had time
+//! enough to say who he is makes room; where nobody had, who comes is turned away. An address where a member of the cluster is known
+//! has room of its own beyond the bound, and nobody from there is turned away: when that is used up, too, nothing is accepted until
 //! the next has had its time.
 //!
 //! # Invariants
 //! - DOOR-1: no more than `most + known_most` wait.
-//! - DOOR-2: nobody makes room who has not had [`NET_STRANGER_GRACE`].
+//! - DOOR-2: nobody makes room who has begun to speak, or comes from a member's address, and has not had [`NET_STRANGER_GRACE`].
 //! - DOOR-3: who comes from a member's address is never turned away, and makes room only for others from such addresses.
 
 use std::collections::BTreeMap;
@@ -39,13 +40,15 @@ struct Stranger {
     origin: Origin,
     known: bool,
     since: Instant,
+    /// Something came from it, and it is not answered.
+    spoke: bool,
 }
 
 /// What becomes of who comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
     Enters,
-    /// That one has had its time.
+    /// That one has had its time, or said nothing.
     InsteadOf(LinkId),
     TurnedAway,
 }
@@ -59,6 +62,9 @@ impl Door {
     /// Nobody can be let in before that.
     pub(crate) fn shut_until(&self, now: Instant) -> Option<Instant> {
         if self.waiting.len() < self.most + self.known_most {
+            return None;
+        }
+        if self.waiting.values().any(Stranger::is_mute) {
             return None;
         }
         let first = self.waiting.values().map(|it| it.since).min()?;
@@ -87,8 +93,22 @@ impl Door {
     }
 
     pub(crate) fn enters(&mut self, now: Instant, link: LinkId, origin: Origin, known: bool) {
-        self.waiting.insert(link, Stranger { origin, known, since: now });
+        self.waiting.insert(link, Stranger { origin, known, since: now, spoke: false });
         assert!(self.waiting.len() <= self.most + self.known_most, "DOOR-1");
+    }
+
+    /// Something came from it, and not yet who it is.
+    pub(crate) fn spoke(&mut self, link: LinkId) {
+        if let Some(it) = self.waiting.get_mut(&link) {
+            it.spoke = true;
+        }
+    }
+
+    /// It was answered, and only reads that.
+    pub(crate) fn leaves(&mut self, link: LinkId) {
+        if let Some(it) = self.waiting.get_mut(&link) {
+            it.spoke = false;
+        }
     }
 
     /// It said who it is, or is gone.
@@ -113,12 +133,19 @@ impl Door {
         counts.into_iter().max_by_key(|(_, count)| *count).map(|(origin, _)| origin)
     }
 
-    /// Of those who have had their time.
+    /// Of those who said nothing, else of those who have had their time.
     fn oldest(&self, now: Instant, of: impl Fn(&Stranger) -> bool) -> Option<LinkId> {
         let had_time =
             |it: &Stranger| now.saturating_duration_since(it.since) >= NET_STRANGER_GRACE;
-        let found = self.waiting.iter().filter(|(_, it)| of(it) && had_time(it));
-        found.min_by_key(|(id, it)| (it.since, **id)).map(|(id, _)| *id)
+        let found = self.waiting.iter().filter(|(_, it)| of(it) && (it.is_mute() || had_time(it)));
+        found.min_by_key(|(id, it)| (!it.is_mute(), it.since, **id)).map(|(id, _)| *id)
+    }
+}
+
+impl Stranger {
+    /// A member may be on a slow way.
+    fn is_mute(&self) -> bool {
+        !self.spoke && !self.known
     }
 }
 
@@ -143,6 +170,15 @@ mod tests {
             Self { door: Door::new(most, known_most), now: Instant::now(), next: 0 }
         }
 
+        /// And says a word.
+        fn speaks(&mut self, origin: Origin, known: bool) -> Entry {
+            let entry = self.comes(origin, known);
+            if entry != Entry::TurnedAway {
+                self.door.spoke(LinkId(self.next - 1));
+            }
+            entry
+        }
+
         fn comes(&mut self, origin: Origin, known: bool) -> Entry {
             if self.door.shut_until(self.now).is_some() {
                 return Entry::TurnedAway;
@@ -164,10 +200,27 @@ mod tests {
     }
 
     #[test]
-    fn one_address_does_not_take_the_places_of_others() {
+    fn silent_ones_kept_others_of_their_address_out() {
         let mut street = Street::new(200, 10);
         for _ in 0..NET_STRANGERS_OF_ADDRESS_MAX {
             assert_eq!(street.comes(host(1), false), Entry::Enters);
+        }
+        street.door.spoke(LinkId(0));
+        for number in 1..1000 {
+            let oldest = Entry::InsteadOf(LinkId(number));
+            assert_eq!(street.comes(host(1), false), oldest, "and not the one that speaks");
+        }
+        // It is no way to push out others, either.
+        for number in 2..5 {
+            assert_eq!(street.comes(host(number), false), Entry::Enters);
+        }
+    }
+
+    #[test]
+    fn one_address_does_not_take_the_places_of_others() {
+        let mut street = Street::new(200, 10);
+        for _ in 0..NET_STRANGERS_OF_ADDRESS_MAX {
+            assert_eq!(street.speaks(host(1), false), Entry::Enters);
         }
         assert_eq!(street.comes(host(1), false), Entry::TurnedAway);
         assert_eq!(street.comes(host(2), false), Entry::Enters);
@@ -179,7 +232,7 @@ mod tests {
     fn many_addresses_do_not_take_the_places_of_members() {
         let mut street = Street::new(20, 5);
         for number in 0..20 {
-            assert_eq!(street.comes(host(number), false), Entry::Enters);
+            assert_eq!(street.speaks(host(number), false), Entry::Enters);
         }
         assert_eq!(street.comes(host(100), false), Entry::TurnedAway);
         for _ in 0..5 {

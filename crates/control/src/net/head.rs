@@ -66,6 +66,9 @@ impl Tokens for StoreRegistry {
     }
 }
 
+/// What people are to know of who comes. Called on a thread of its own.
+pub type Tells = Box<dyn FnMut(String) + Send>;
+
 /// While it lives, others can join.
 pub struct Head {
     pub alone: Alone,
@@ -145,24 +148,35 @@ impl Founded {
     }
 
     /// From now on others are served. `links` takes the connections that are between nodes.
-    pub fn open(self, store: &Embedded, links: Option<Intake>) -> Result<Head, HeadError> {
+    pub fn open(
+        self,
+        store: &Embedded,
+        links: Option<Intake>,
+        tells: Tells,
+    ) -> Result<Head, HeadError> {
         let mut alone = Alone::new(self.cluster.clone(), store)?;
         let stores = alone.intake();
-        Ok(Head { alone, _desk: self.desk(Some(stores), links)? })
+        Ok(Head { alone, _desk: self.desk(Some(stores), links, tells)? })
     }
 
     /// The same where control nodes serve the store.
-    pub fn open_over(self, links: Intake) -> Result<Desk, HeadError> {
-        self.desk(None, Some(links))
+    pub fn open_over(self, links: Intake, tells: Tells) -> Result<Desk, HeadError> {
+        self.desk(None, Some(links), tells)
     }
 
-    fn desk(self, stores: Option<Intake>, links: Option<Intake>) -> Result<Desk, HeadError> {
+    fn desk(
+        self,
+        stores: Option<Intake>,
+        links: Option<Intake>,
+        tells: Tells,
+    ) -> Result<Desk, HeadError> {
         let identity = self.identity().clone();
         let options = DeskOptions {
             identity,
             authority: self.authority,
             registry: Box::new(StoreRegistry::new(self.cluster)),
             is_known: Box::new(|_| false),
+            tells,
             peers: Box::new(move |peer| {
                 let takes = match peer.purpose {
                     Purpose::Store => &stores,

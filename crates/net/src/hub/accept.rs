@@ -144,13 +144,24 @@ impl<P: Protocol> Hub<P> {
         let came = std::mem::take(&mut *intake.came());
         for Peer { socket, tls, from, .. } in came {
             let origin = Origin::Host(from.ip().to_canonical());
-            self.knocks(now, socket, Some(tls), origin);
+            if let Some(id) = self.knocks(now, socket, Some(tls), origin)
+                && let Some(room) = &mut self.room
+            {
+                // To the desk.
+                room.door.spoke(id);
+            }
         }
     }
 
-    fn knocks(&mut self, now: Instant, socket: OwnedFd, tls: Option<Records>, origin: Origin) {
+    fn knocks(
+        &mut self,
+        now: Instant,
+        socket: OwnedFd,
+        tls: Option<Records>,
+        origin: Origin,
+    ) -> Option<LinkId> {
         let known = self.is_known(origin);
-        let Some(room) = &mut self.room else { return };
+        let room = self.room.as_mut()?;
         match room.door.knock(now, origin, known) {
             Entry::Enters => {}
             Entry::InsteadOf(one) => {
@@ -159,21 +170,21 @@ impl<P: Protocol> Hub<P> {
             }
             Entry::TurnedAway => {
                 self.counters.turned_away += 1;
-                return;
+                return None;
             }
         }
         let id = LinkId(self.next);
         let link = Link::new(socket, tls, NET_GREETING_BYTES_MAX);
         if self.poller.add(&link, id.0, false).is_err() {
-            return;
+            return None;
         }
         self.next += 1;
         self.counters.accepted += 1;
         self.insert(id, Open::new(link, Stage::Greeting, Some(origin), describe(origin)));
-        let Some(room) = &mut self.room else { return };
-        room.door.enters(now, id, origin, known);
+        self.room.as_mut()?.door.enters(now, id, origin, known);
         // A desk has read the beginning of a handshake: it is to be answered, though nothing comes.
         self.mark_dirty(id);
+        Some(id)
     }
 
     fn is_known(&self, origin: Origin) -> bool {

@@ -21,6 +21,12 @@ impl<P: Protocol> Hub<P> {
         let Some(open) = self.links.get_mut(&id) else { return };
         let limit = if open.stage == Stage::Open { TURN_BYTES_MAX } else { SCRATCH_BYTES };
         let filled = open.link.fill::<P>(id, &mut self.scratch, limit, landing);
+        if open.stage == Stage::Greeting
+            && matches!(filled, Ok(Filled::Dry | Filled::More))
+            && let Some(room) = &mut self.room
+        {
+            room.door.spoke(id);
+        }
         loop {
             let Some(open) = self.links.get_mut(&id) else { return };
             match open.link.take::<P>() {

@@ -318,6 +318,8 @@ impl<P: Protocol> Hub<P> {
         let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
         let mut ready = std::mem::take(&mut self.ready);
         self.poller.wait(timeout, &mut ready)?;
+        // Who is to make room for who comes is heard first.
+        ready.sort_by_key(|event| event.token >= LISTENERS && event.token != RUNG);
         let mut rung = false;
         for event in ready.drain(..) {
             if event.token == RUNG {

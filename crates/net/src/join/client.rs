@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hoplo_base::NodeNumber;
-use hoplo_base::limits::JOIN_ANSWER_BYTES_MAX;
+use hoplo_base::limits::{JOIN_ANSWER_BYTES_MAX, JOIN_TRIES, JOIN_TRIES_AGAIN};
 use hoplo_wire::frames::Incoming;
 use hoplo_wire::join::{
     Answer, Ask, Blob, Join, Joined, Renew, Renewal, Request, Text, decode, encode_ask, to_bytes,
@@ -65,8 +65,7 @@ pub fn join(joining: &Joining<'_>) -> Result<Admission, JoinError> {
     let verifier = ByFingerprint::new(token.authority());
     let config = verifier.config().map_err(|error| about.tls(&error, None))?;
     let found = || verifier.found();
-    let mut wire = Wire::dial(&about)?;
-    let mut tls = handshake(&mut wire, Arc::new(config), Purpose::Join, &about, found)?;
+    let (mut wire, mut tls) = open(&Arc::new(config), Purpose::Join, &about, found)?;
     let clock_ms = millis(SystemTime::now());
     let request = Request { clock_ms, role: role.into(), host, key: blob(key.public_key_raw()) };
     let request = to_bytes(&request);
@@ -100,9 +99,8 @@ pub fn renew(address: &str, identity: &Identity, within: Duration) -> Result<Adm
     let who = Who::Renews { name: held.clone(), path: identity.path() };
     let about = About { address: address.to_string(), within, who };
     let key = make_key()?;
-    let mut wire = Wire::dial(&about)?;
-    let mut tls =
-        handshake(&mut wire, identity.dialling(Purpose::Renew), Purpose::Renew, &about, || None)?;
+    let (mut wire, mut tls) =
+        open(&identity.dialling(Purpose::Renew), Purpose::Renew, &about, || None)?;
     let shown = tls.peer_certificates().and_then(|chain| chain.first());
     let theirs = shown.and_then(|it| holder_of(it).ok());
     let theirs = theirs.ok_or_else(|| about.protocol("it shows no name"))?;
@@ -142,13 +140,38 @@ impl std::fmt::Debug for Admission {
     }
 }
 
+/// A connection where both ends know each other. At a port that has no room for more strangers one may be turned away: it is tried a few
+/// times.
+fn open(
+    config: &Arc<ClientConfig>,
+    purpose: Purpose,
+    about: &About,
+    found: impl Fn() -> Option<Found>,
+) -> Result<(Wire, ClientConnection), JoinError> {
+    let by = Instant::now() + about.within;
+    let (mut pause, mut closed) = (JOIN_TRIES_AGAIN, None);
+    for _ in 0..JOIN_TRIES {
+        let mut wire = match Wire::dial(about, by) {
+            Ok(wire) => wire,
+            Err(error) => return Err(closed.unwrap_or(error)),
+        };
+        match handshake(&mut wire, Arc::clone(config), purpose, about, &found) {
+            Err(error @ JoinError::Closed { .. }) => closed = Some(error),
+            other => return other.map(|tls| (wire, tls)),
+        }
+        std::thread::sleep(pause.min(by.saturating_duration_since(Instant::now())));
+        pause *= 2;
+    }
+    Err(closed.expect("it was tried"))
+}
+
 /// Until both ends know each other.
 fn handshake(
     wire: &mut Wire,
     config: Arc<ClientConfig>,
     purpose: Purpose,
     about: &About,
-    found: impl Fn() -> Option<Found>,
+    found: &impl Fn() -> Option<Found>,
 ) -> Result<ClientConnection, JoinError> {
     let name = ServerName::try_from(SERVED).expect("a valid name");
     let mut tls = ClientConnection::new(config, name).map_err(|error| about.tls(&error, None))?;
@@ -259,12 +282,11 @@ struct Wire {
 }
 
 impl Wire {
-    fn dial(about: &About) -> Result<Self, JoinError> {
+    fn dial(about: &About, by: Instant) -> Result<Self, JoinError> {
         let address = about.address.clone();
         let unfound = |why: String| JoinError::Address { address: address.clone(), why };
         let found = about.address.to_socket_addrs();
         let found: Vec<SocketAddr> = found.map_err(|error| unfound(error.to_string()))?.collect();
-        let by = Instant::now() + about.within;
         // A name may have several addresses, and nobody listens at some of them.
         let mut why = unfound("the name has no address".to_string());
         for at in found {

@@ -26,7 +26,7 @@ pub enum JoinError {
     #[error("{address} did not answer in {} s: is --address that of a head?", .within.as_secs_f32())]
     Late { address: String, within: Duration },
     #[error(
-        "{address} closed the connection before it answered ({why}): try again, or is --address not that of a head?"
+        "{address} closed the connection before it answered ({why}): is --address that of a head? Its daemon.log says so if too many connect to it"
     )]
     Closed { address: String, why: String },
     #[error("what listens at {address} is not hoplo ({why}): name the head's port with --address")]

@@ -16,7 +16,7 @@
 use hoplo_base::limits::{LOST_TASKS_MAX, NODES_SETTLED_KEPT};
 use hoplo_base::{AnyId, Instant, NodeNumber, Size};
 use hoplo_control::embedded::{self, Embedded, EmbeddedOptions};
-use hoplo_control::net::head::{Founded, Head, Tokens};
+use hoplo_control::net::head::{Founded, Head, Tells, Tokens};
 use hoplo_control::report;
 use hoplo_core::control::rows::{node_key, node_of_key};
 use hoplo_core::control::{
@@ -132,13 +132,14 @@ impl Control {
 
     /// Others may join, and ask it, from now on. `links` takes their connections that are not for the store.
     pub(crate) fn serve(&mut self, founded: Founded, links: Intake) -> Result<(), StartError> {
+        let tells: Tells = Box::new(journal::log);
         match (&mut self.store, &mut self.lead) {
             (_, Some(lead)) => {
-                lead.desk = Some(founded.open_over(links).map_err(StartError::Founding)?);
+                lead.desk = Some(founded.open_over(links, tells).map_err(StartError::Founding)?);
             }
             (Store::Kept(kept), None) => {
                 kept.store.watch(Table::Node);
-                let head = founded.open(&kept.store, Some(links));
+                let head = founded.open(&kept.store, Some(links), tells);
                 kept.head = Some(head.map_err(StartError::Founding)?);
             }
             (Store::Memory(_) | Store::Far(_), None) => unreachable!("a head has a store"),

@@ -64,7 +64,7 @@ impl Head {
         store.put(row.key(), row.to_value()).unwrap();
         let token = founded.token(&mut store, None).unwrap();
         let address = founded.address().to_string();
-        let served = founded.open(&store, None).unwrap();
+        let served = founded.open(&store, None, Box::new(|_| {})).unwrap();
         let ends = Arc::new(AtomicBool::new(false));
         let (does, todo) = channel::<Deed>();
         let theirs = Arc::clone(&ends);

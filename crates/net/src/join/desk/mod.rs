@@ -12,6 +12,7 @@
 //! - DESK-2: every connection has a deadline, which moves on only when its stage does.
 
 mod turn;
+mod unheard;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -38,6 +39,7 @@ use crate::poll::{Bell, Poller};
 use crate::tls::Identity;
 use crate::token::Fingerprint;
 use turn::{LISTENER, RUNG, Turn};
+use unheard::Unheard;
 
 pub struct DeskOptions {
     /// A control node's.
@@ -46,6 +48,8 @@ pub struct DeskOptions {
     pub registry: Box<dyn Registry>,
     /// Whether a member of the cluster is at that address. Asked on the desk's thread.
     pub is_known: Box<dyn Fn(IpAddr) -> bool + Send>,
+    /// What people are to know. Called on the desk's thread.
+    pub tells: Box<dyn FnMut(String) + Send>,
     /// Takes who does not want to join. Called on the desk's thread, so it must not wait.
     pub peers: Box<dyn FnMut(Peer) + Send>,
 }
@@ -95,7 +99,7 @@ struct Shared {
 impl Desk {
     /// `listener`: see [`super::listen`].
     pub fn open(listener: OwnedFd, options: DeskOptions) -> Result<Self, DeskError> {
-        let DeskOptions { identity, authority, registry, is_known, peers } = options;
+        let DeskOptions { identity, authority, registry, is_known, tells, peers } = options;
         let (path, role) = (identity.path(), identity.certificate().name.role);
         if role != Role::Control {
             return Err(DeskError::NotControl { path, role });
@@ -127,6 +131,8 @@ impl Desk {
             listener,
             identity,
             is_known,
+            tells,
+            unheard: Unheard::default(),
             peers,
             asks,
         };

@@ -14,6 +14,7 @@ use hoplo_base::limits::{
 use hoplo_wire::join::{Answer, Refused, Text};
 use rustix::net::{RecvFlags, SocketFlags};
 
+use super::unheard::Unheard;
 use super::{Counters, Shared, Waiting, lock};
 use crate::address;
 use crate::door::{Door, Entry, Origin};
@@ -39,6 +40,8 @@ pub(super) struct Turn {
     pub(super) shut_until: Option<Instant>,
     pub(super) identity: Identity,
     pub(super) is_known: Box<dyn Fn(IpAddr) -> bool + Send>,
+    pub(super) tells: Box<dyn FnMut(String) + Send>,
+    pub(super) unheard: Unheard,
     pub(super) peers: Box<dyn FnMut(Peer) + Send>,
     pub(super) asks: SyncSender<Waiting>,
 }
@@ -72,9 +75,12 @@ impl Turn {
         let mut ready = Vec::new();
         while !self.shared.ends.load(Ordering::Relaxed) {
             self.watch_door(Instant::now());
-            let until = self.came.values().map(|it| it.by).chain(self.shut_until).min();
+            let until = self.came.values().map(|it| it.by).chain(self.shut_until);
+            let until = until.chain(self.unheard.due()).min();
             let timeout = until.map(|it| it.saturating_duration_since(Instant::now()));
             self.poller.wait(timeout, &mut ready).expect("epoll waits");
+            // Who is to make room for who comes is heard first.
+            ready.sort_by_key(|event| event.token == LISTENER);
             for event in ready.drain(..) {
                 self.happens(event);
             }
@@ -86,6 +92,9 @@ impl Turn {
                 }
             }
             self.expire(Instant::now());
+            if let Some(text) = self.unheard.told(Instant::now()) {
+                (self.tells)(text);
+            }
         }
     }
 
@@ -146,9 +155,14 @@ impl Turn {
             Entry::Enters => {}
             Entry::InsteadOf(one) => {
                 self.count(|it| it.turned_away += 1);
-                self.close(one);
+                if let Some(came) = self.close_but_for_socket(one) {
+                    self.unheard.closed(now, came.from.ip().to_canonical(), true);
+                }
             }
-            Entry::TurnedAway => return self.count(|it| it.turned_away += 1),
+            Entry::TurnedAway => {
+                self.unheard.closed(now, host, true);
+                return self.count(|it| it.turned_away += 1);
+            }
         }
         let link = LinkId(self.next);
         if address::tune(&socket).is_err() || self.poller.add(&socket, link.0, false).is_err() {
@@ -178,7 +192,7 @@ impl Turn {
             Err(_) => return self.close(link),
         };
         match came.stage {
-            Stage::Speaking => {}
+            Stage::Speaking => self.door.spoke(link),
             // What it says after its message is nobody's business.
             Stage::Asking => return self.close(link),
             // Taken and dropped: bytes that nobody took would make the kernel drop the answer.
@@ -237,6 +251,7 @@ impl Turn {
 
     /// It closes when it has read what it was told, or is closed.
     fn leaves(&mut self, link: LinkId) {
+        self.door.leaves(link);
         let Some(came) = self.came.get_mut(&link) else { return };
         came.stage = Stage::Leaving;
         came.by = Instant::now() + LEAVES_WITHIN;
@@ -264,7 +279,9 @@ impl Turn {
             match stage {
                 Stage::Speaking => {
                     self.count(|it| it.late += 1);
-                    self.close(link);
+                    if let Some(came) = self.close_but_for_socket(link) {
+                        self.unheard.closed(now, came.from.ip().to_canonical(), false);
+                    }
                 }
                 Stage::Asking => {
                     self.count(|it| it.late += 1);

@@ -205,6 +205,7 @@ fn a_use_that_was_taken_meanwhile_is_told_as_used_up() {
         authority: cluster.folder.authority("ca"),
         registry: Box::new(Beaten(cluster.store.clone())),
         is_known: Box::new(|_| false),
+        tells: Box::new(|_| {}),
         peers: Box::new(drop),
     };
     let (listener, at) = listen(None, 0).unwrap();
@@ -281,6 +282,7 @@ fn only_a_control_node_lets_others_join_and_only_with_its_own_authority() {
             authority: folder.authority(authority),
             registry: Box::new(Stored::default()),
             is_known: Box::new(|_| false),
+            tells: Box::new(|_| {}),
             peers: Box::new(drop),
         };
         Desk::open(listen(None, 0).unwrap().0, options).map(drop)

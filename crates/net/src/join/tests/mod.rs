@@ -141,6 +141,7 @@ struct Cluster {
     store: Stored,
     at: String,
     peers: Receiver<Peer>,
+    told: Receiver<String>,
 }
 
 impl Cluster {
@@ -150,17 +151,19 @@ impl Cluster {
         let identity = folder.identity(Role::Control, "head");
         let store = Stored::default();
         let (peer, peers) = channel();
+        let (tells, told) = channel();
         let options = DeskOptions {
             identity,
             authority,
             registry: Box::new(store.clone()),
             is_known: Box::new(|_| false),
+            tells: Box::new(move |text| tells.send(text).unwrap()),
             peers: Box::new(move |it| peer.send(it).unwrap()),
         };
         let (listener, at) = listen(None, 0).unwrap();
         assert!(at.ip().is_loopback(), "elsewhere takes --host");
         let desk = Desk::open(listener, options).unwrap();
-        Self { desk, folder, store, at: at.to_string(), peers }
+        Self { desk, folder, store, at: at.to_string(), peers, told }
     }
 
     fn token_for(&self, role: Role, expires: SystemTime, uses_max: Option<u32>) -> Token {

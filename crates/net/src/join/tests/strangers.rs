@@ -76,6 +76,32 @@ fn a_thousand_strangers_take_a_bounded_number_of_places() {
 }
 
 #[test]
+fn silent_ones_of_the_same_address_kept_those_who_join_out_and_nobody_heard_of_it() {
+    let cluster = Cluster::new("crowd");
+    let token = cluster.token();
+    let ends = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut held = std::collections::VecDeque::new();
+            while !ends.load(std::sync::atomic::Ordering::Relaxed) {
+                held.extend(come_from(1, &cluster.at));
+                if held.len() > 3 * NET_STRANGERS_OF_ADDRESS_MAX {
+                    held.pop_front();
+                }
+            }
+        });
+        eventually("it is full", || cluster.desk.counters().turned_away > 1000);
+        let joined: Vec<_> = (0..5).map(|_| cluster.join(&token, Role::Node)).collect();
+        let told = cluster.told.recv_timeout(SOON);
+        ends.store(true, std::sync::atomic::Ordering::Relaxed);
+        joined.into_iter().for_each(|joined| drop(joined.unwrap()));
+        let told = told.unwrap();
+        assert!(told.contains("came from 127.0.0.1") && told.contains("no room"), "{told}");
+    });
+    assert!(cluster.desk.counters().open_most <= NET_STRANGERS_OF_ADDRESS_MAX + JOIN_ASKS_MAX);
+}
+
+#[test]
 fn a_message_that_is_too_long_is_refused_before_it_came() {
     let cluster = Cluster::new("long");
     let token = cluster.token();
