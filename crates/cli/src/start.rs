@@ -165,8 +165,7 @@ fn start_node(args: &StartArgs, cluster: &ClusterArgs) -> Result<()> {
         && let Ok(joined) = session.connect(&mut Wait::at_most(Duration::ZERO))
         && joined.answers(&hello_of_tool(), Instant::now() + HEAD_ENDS)
     {
-        let session = session.path().to_path_buf();
-        return Err(HeadError::Runs { pid: joined.pid, session }.into());
+        return Err(HeadError::of(&session, joined.pid).into());
     }
     if args.block {
         let options = options(args.node.clone(), cluster)?;
@@ -248,12 +247,32 @@ fn stop_nodes(args: &StopArgs) -> Result<()> {
         println!("ended the cluster of a head that died: {}", left.path().display());
     }
     if sessions.is_empty() && left.is_none() && !again {
-        if !args.all && !live().is_empty() {
-            bail!("no head runs here; --all stops the nodes that programs started for themselves");
+        let others = live();
+        if !args.all && !others.is_empty() {
+            bail!(not_a_head(&others));
         }
         return Err(NoNode.into());
     }
     Ok(())
+}
+
+/// What runs where `hoplo stop` finds neither a head nor the node that programs find.
+fn not_a_head(nodes: &[SessionFolder]) -> String {
+    let (joined, own): (Vec<_>, Vec<_>) = nodes.iter().partition(|it| it.cluster().is_some());
+    let mut runs = Vec::new();
+    let nodes = |count: usize| format!("{count} node{}", if count == 1 { "" } else { "s" });
+    if let [first, ..] = joined[..] {
+        runs.push(format!(
+            "{} that joined another head (`hoplo stop --session {}` stops {})",
+            nodes(joined.len()),
+            first.path().display(),
+            if joined.len() == 1 { "it" } else { "the newest" }
+        ));
+    }
+    if !own.is_empty() {
+        runs.push(format!("{} that programs started for themselves", nodes(own.len())));
+    }
+    format!("no head runs here, but {}: `hoplo stop --all` stops all of that", runs.join(" and "))
 }
 
 #[derive(Debug, thiserror::Error)]

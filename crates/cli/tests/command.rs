@@ -151,3 +151,38 @@ fn a_head_that_was_killed_is_gone_on_with_and_stop_ends_it_for_good() {
     assert_eq!(place.refused(&["stop"]), "hoplo: no node of yours runs here\n");
     assert!(!place.told(&start).contains("goes on"));
 }
+
+#[test]
+fn a_node_that_joined_was_taken_for_a_head_or_for_one_that_a_program_started() {
+    let (there, here) = (Place::new("their-head"), Place::new("joined"));
+    std::fs::create_dir_all(&there.0).unwrap();
+    std::fs::set_permissions(&there.0, std::os::unix::fs::PermissionsExt::from_mode(0o700))
+        .unwrap();
+    let token = there.0.join("token").display().to_string();
+    let python = ["--python", "/bin/true", "--num-cpus", "1", "--token-file", &token];
+    let python = [&python[..], &["--object-store-memory", "100M"]].concat();
+    let told = there.told(&[&["start", "--head", "--port", "0"], &python[..]].concat());
+    let address = told.split("--address ").nth(1).unwrap().split(' ').next().unwrap();
+    for _ in 0..2 {
+        here.told(&[&["start", "--address", address], &python[..]].concat());
+    }
+    let refused = here.refused(&[&["start", "--head", "--port", "0"], &python[..]].concat());
+    assert!(
+        refused.starts_with("hoplo: a node that joined another head runs here (pid "),
+        "{refused}"
+    );
+    assert!(refused.contains("`hoplo stop`") && refused.contains("HOPLO_TMPDIR"), "{refused}");
+    let refused = there.refused(&[&["start", "--head", "--port", "0"], &python[..]].concat());
+    assert!(refused.starts_with("hoplo: a head runs already (pid "), "{refused}");
+    here.told(&["stop"]);
+    let refused = here.refused(&["stop"]);
+    assert!(
+        refused.starts_with(
+            "hoplo: no head runs here, but 1 node that joined another head (`hoplo stop --session "
+        ),
+        "{refused}"
+    );
+    let session = refused.split("--session ").nth(1).unwrap().split('`').next().unwrap();
+    here.told(&["stop", "--session", session]);
+    assert_eq!(here.refused(&["stop"]), "hoplo: no node of yours runs here\n");
+}

@@ -36,6 +36,12 @@ pub enum HeadError {
         session.display()
     )]
     Runs { pid: u32, session: PathBuf },
+    /// What programs find here is no head.
+    #[error(
+        "a node that joined another head runs here (pid {pid}, {}): stop it with `hoplo stop`, or start the head with a HOPLO_TMPDIR of its own",
+        session.display()
+    )]
+    NodeRuns { pid: u32, session: PathBuf },
     /// By the pid of who listens in its session, if anybody does.
     #[error(
         "{} the head of {} and neither answers nor ends: wait, or kill it ({}), then start again",
@@ -46,6 +52,17 @@ pub enum HeadError {
     Stuck { pid: Option<u32>, base: PathBuf },
     #[error("{0}")]
     Io(#[from] io::Error),
+}
+
+impl HeadError {
+    /// The daemon of that session answers.
+    pub fn of(session: &SessionFolder, pid: u32) -> Self {
+        let path = session.path().to_path_buf();
+        match session.is_in_cluster() {
+            true => Self::NodeRuns { pid, session: path },
+            false => Self::Runs { pid, session: path },
+        }
+    }
 }
 
 impl Head {
@@ -65,8 +82,7 @@ impl Head {
             if !joined.answers(hello, until) {
                 return ControlFlow::Continue(Some(joined.pid));
             }
-            let session = session.path().to_path_buf();
-            ControlFlow::Break(Err(HeadError::Runs { pid: joined.pid, session }))
+            ControlFlow::Break(Err(HeadError::of(&session, joined.pid)))
         });
         match seen {
             ControlFlow::Break(claimed) => claimed,

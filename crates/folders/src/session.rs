@@ -52,7 +52,7 @@ impl SessionFolder {
         flock(&lock, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
     }
 
-    /// Its daemon has a certificate of a cluster.
+    /// Its daemon joined a cluster, whose certificate it has.
     pub(crate) fn is_in_cluster(&self) -> bool {
         self.0.child(TLS).is_ok()
     }

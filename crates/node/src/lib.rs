@@ -284,9 +284,9 @@ fn in_words(error: &StartError) -> String {
         ""
     };
     match error {
-        StartError::Head(error @ (HeadError::Runs { .. } | HeadError::Stuck { .. })) => {
-            error.to_string()
-        }
+        StartError::Head(
+            error @ (HeadError::Runs { .. } | HeadError::NodeRuns { .. } | HeadError::Stuck { .. }),
+        ) => error.to_string(),
         error => format!("the node daemon cannot start: {error}{remedy}"),
     }
 }
