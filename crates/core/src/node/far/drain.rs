@@ -105,8 +105,10 @@ impl Node {
             Some(_) => {}
         }
         let hex = |node: NodeNumber| format!("{:06x}", node.number());
+        let is_head =
+            "it is the head, which cannot be drained: `hoplo stop` there ends the whole cluster";
         if hex(self.me()) == whom {
-            return Err("it is the head, which cannot be drained: `hoplo stop` there ends the whole cluster".to_string());
+            return Err(is_head.to_string());
         }
         if let Some((_, why)) = self.far.dead.iter().find(|(node, _)| hex(**node) == whom) {
             return Err(format!("{whom} is dead already: {why}"));
@@ -114,13 +116,23 @@ impl Node {
         let named =
             self.far.nodes.values().filter(|it| hex(it.node) == whom || it.hostname == whom);
         let named: Vec<_> = named.collect();
+        if named.is_empty() && self.far.hostname == whom {
+            return Err(is_head.to_string());
+        }
         let [entry] = named[..] else {
-            let all = if named.is_empty() { self.far.nodes.values().collect() } else { named };
+            let is_none = named.is_empty();
+            let all = if is_none { self.far.nodes.values().collect() } else { named };
             let all: Vec<String> =
                 all.iter().map(|it| format!("{} ({})", hex(it.node), it.hostname)).collect();
-            return Err(match all.len() {
-                0 => format!("there is no node {whom:?}: the head is the only one"),
-                _ => format!("{whom:?} names no single node: give one of {}", all.join(", ")),
+            return Err(match (all.len(), is_none) {
+                (0, _) => format!("there is no node {whom:?}: the head is the only one"),
+                (_, true) => {
+                    format!("no node that lives is {whom:?}: give one of {}", all.join(", "))
+                }
+                (several, false) => format!(
+                    "{several} nodes that live are on {whom:?}: give the id of one: {}",
+                    all.join(", ")
+                ),
             });
         };
         if entry.state == NodeState::Draining {

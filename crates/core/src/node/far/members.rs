@@ -54,7 +54,10 @@ impl Node {
         let (is_me, drained) = (node == self.me(), self.drains());
         let keeper = self.keeper();
         let (known, drained) = match is_me {
-            true => (std::mem::replace(&mut self.far.joined, true), drained),
+            true => {
+                self.far.hostname.clone_from(&entry.hostname);
+                (std::mem::replace(&mut self.far.joined, true), drained)
+            }
             false => {
                 let before = self.far.nodes.insert(node, entry.clone()).map(|it| it.state);
                 self.look_at_heir(node);

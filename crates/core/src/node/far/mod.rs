@@ -68,6 +68,8 @@ pub(super) use wills::will_of;
 
 #[derive(Debug)]
 pub(super) struct Far {
+    /// Of this one's row.
+    hostname: String,
     /// Those that live, but for this one.
     nodes: BTreeMap<NodeNumber, NodeEntry>,
     /// Who of them would be in charge of what is at home here.
@@ -186,6 +188,7 @@ impl Far {
         let me = here.node;
         Self {
             nodes: BTreeMap::new(),
+            hostname: String::new(),
             heir: None,
             latest: None,
             unplaced: BTreeSet::new(),

@@ -119,8 +119,10 @@ fn what_cannot_be_drained_is_refused_with_the_reason() {
     let mut nodes = Nodes::new(3);
     nodes.dies(2);
     let cases = [
-        (0, "nowhere".to_string(), "names no single node: give one of"),
-        (0, Nodes::hex(0), "it is the head"),
+        (0, "nowhere".to_string(), "no node that lives is \"nowhere\": give one of 000002 (host1)"),
+        (0, "host2".to_string(), "no node that lives is \"host2\""),
+        (0, Nodes::hex(0), "it is the head, which cannot be drained"),
+        (0, "host0".to_string(), "it is the head, which cannot be drained"),
         (0, Nodes::hex(2), "is dead already: it fell"),
         (1, Nodes::hex(1), "on its machine"),
     ];
@@ -128,8 +130,16 @@ fn what_cannot_be_drained_is_refused_with_the_reason() {
         let refused = nodes.drain(at, &whom).unwrap_err();
         assert!(refused.contains(says), "{whom}: {refused}");
     }
+    let entry = NodeEntry { hostname: "host1".to_string(), ..node_entry(3, NodeState::Alive) };
+    nodes.shells[0].hears(Event::Member { entry: Box::new(entry), index: 90 });
+    let refused = nodes.drain(0, "host1").unwrap_err();
+    let says = format!("2 nodes that live are on \"host1\": give the id of one: {}", Nodes::hex(1));
+    assert!(refused.starts_with(&says) && refused.contains(&Nodes::hex(3)), "{refused}");
+    let state = NodeState::Dead { why: "it fell".to_string(), heir: None };
+    let entry = NodeEntry { hostname: "host1".to_string(), ..node_entry(3, state) };
+    nodes.shells[0].hears(Event::Member { entry: Box::new(entry), index: 91 });
     let driver = nodes.shells[1].driver();
-    nodes.drain(0, "host1").expect("by its host");
+    nodes.drain(0, "host1").expect("by its host, of which one node lives");
     let refused = nodes.drain(0, &Nodes::hex(1)).unwrap_err();
     assert!(refused.contains("already"), "{refused}");
     assert_eq!(nodes.stops(1), None, "{driver} is there");
