@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,17 @@ def test_an_actor_of_a_node_that_dies_is_dead(make_far: Any, ends: str) -> None:
     end(far, 1, ends)
     with pytest.raises((ActorDiedError, ActorUnavailableError)):
         hoplo.get(counter.add.remote(), timeout=20)
+
+    def says() -> str | None:
+        try:
+            hoplo.get(counter.add.remote(), timeout=20)
+        except ActorDiedError as error:
+            return str(error)
+        return None
+
+    said = until(says)
+    assert re.search(r"its node \(.*\) died: ", said), said
+    assert "was stopped: its node" not in said, "nothing was stopped"
 
 
 def test_an_actor_that_may_restart_does_so_on_another_node(make_far: Any) -> None:

@@ -340,7 +340,7 @@ impl Cluster {
         carrier.chunks.remove(&node);
         carrier.dead.insert(node);
         self.haul_lost(node);
-        let cause = DeathCause::Stopped { reason };
+        let cause = DeathCause::Lost { reason };
         let obituary = Obituary { pid: 0, cause, last_lines: Vec::new() };
         self.carry(carry::Event::NodeDead { node, unsent, obituary });
     }

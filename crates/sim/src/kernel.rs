@@ -105,6 +105,7 @@ impl Cluster {
             DeathCause::Signaled { signal } => -signal,
             DeathCause::OutOfMemory { .. }
             | DeathCause::Stopped { .. }
+            | DeathCause::Lost { .. }
             | DeathCause::NotStarted { .. }
             | DeathCause::BadEnvironment { .. } => panic!("the kernel knows no {cause:?}"),
         };

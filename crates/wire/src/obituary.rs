@@ -36,6 +36,10 @@ pub enum DeathCause {
     BadEnvironment {
         reason: String,
     },
+    /// Nobody stopped it: it went with its node, or nothing is known of its end.
+    Lost {
+        reason: String,
+    },
 }
 
 impl Obituary {
@@ -52,6 +56,8 @@ impl Obituary {
             DeathCause::NotStarted { reason } | DeathCause::BadEnvironment { reason } => {
                 format!("a worker could not start: {reason}")
             }
+            DeathCause::Lost { reason } if self.pid == 0 => reason.clone(),
+            DeathCause::Lost { reason } => format!("{who}: {reason}"),
         }
     }
 }
@@ -80,9 +86,18 @@ mod tests {
 
     #[test]
     fn who_was_buried_long_ago_was_said_to_have_the_pid_0() {
-        let cause = DeathCause::Stopped { reason: "it is not here any more".to_string() };
+        let cause = DeathCause::Stopped { reason: "its job ended".to_string() };
         let obituary = Obituary { pid: 0, cause, last_lines: vec![] };
-        assert_eq!(obituary.headline(), "it was stopped: it is not here any more");
+        assert_eq!(obituary.headline(), "it was stopped: its job ended");
+    }
+
+    #[test]
+    fn who_died_with_its_node_was_said_to_have_been_stopped() {
+        let cause = DeathCause::Lost { reason: "its node (node:3) died: it fell".to_string() };
+        let mut obituary = Obituary { pid: 0, cause, last_lines: vec![] };
+        assert_eq!(obituary.headline(), "its node (node:3) died: it fell");
+        obituary.pid = 12;
+        assert_eq!(obituary.headline(), "pid 12: its node (node:3) died: it fell");
     }
 
     #[test]

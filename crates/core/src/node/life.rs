@@ -329,7 +329,7 @@ impl Node {
     pub(super) fn obituary_of(&self, id: ProcessId) -> Obituary {
         self.grave_of(id).cloned().unwrap_or_else(|| {
             let reason = "it is not on this node any more".to_string();
-            Obituary { pid: 0, cause: DeathCause::Stopped { reason }, last_lines: Vec::new() }
+            Obituary { pid: 0, cause: DeathCause::Lost { reason }, last_lines: Vec::new() }
         })
     }
 
@@ -399,7 +399,7 @@ fn obituary(process: &Process, last_lines: Vec<String>) -> Obituary {
         None if process.kind == Kind::Driver => DeathCause::Exited { code: 0 },
         None => {
             let reason = "it ended, and its exit status is not known".to_string();
-            DeathCause::Stopped { reason }
+            DeathCause::Lost { reason }
         }
     };
     let cause = process.cause.clone().unwrap_or_else(by_status);
@@ -415,7 +415,8 @@ fn failed_start(obituary: &Obituary) -> Failure {
         DeathCause::Exited { .. }
         | DeathCause::Signaled { .. }
         | DeathCause::OutOfMemory { .. }
-        | DeathCause::Stopped { .. } => (FailureKind::WorkerStart, obituary.headline()),
+        | DeathCause::Stopped { .. }
+        | DeathCause::Lost { .. } => (FailureKind::WorkerStart, obituary.headline()),
     };
     for line in &obituary.last_lines {
         text.push_str("\n  ");

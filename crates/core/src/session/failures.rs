@@ -261,9 +261,10 @@ fn crashed(mut text: String, obituary: &Obituary) -> Failure {
         DeathCause::OutOfMemory { .. } => FailureKind::OutOfMemory,
         DeathCause::BadEnvironment { .. } => FailureKind::RuntimeEnv,
         DeathCause::NotStarted { .. } => FailureKind::WorkerStart,
-        DeathCause::Exited { .. } | DeathCause::Signaled { .. } | DeathCause::Stopped { .. } => {
-            FailureKind::WorkerCrashed
-        }
+        DeathCause::Exited { .. }
+        | DeathCause::Signaled { .. }
+        | DeathCause::Stopped { .. }
+        | DeathCause::Lost { .. } => FailureKind::WorkerCrashed,
     };
     Failure::new(kind, text)
 }

@@ -355,7 +355,7 @@ impl Calls {
         self.pieces.remove(&node);
         self.dead.insert(node);
         self.bulk.lost(node);
-        let cause = DeathCause::Stopped { reason: why };
+        let cause = DeathCause::Lost { reason: why };
         let obituary = Obituary { pid: 0, cause, last_lines: Vec::new() };
         self.carry(Event::NodeDead { node, unsent, obituary });
     }

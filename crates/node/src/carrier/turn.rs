@@ -283,7 +283,7 @@ impl Turn {
         }
         let why = match state {
             NodeState::Dead { why, .. } | NodeState::Settled { why, .. } => {
-                format!("{number} died: {why}")
+                format!("its node ({number}) died: {why}")
             }
             NodeState::Alive | NodeState::Draining => return,
         };

@@ -73,7 +73,7 @@ impl Daemon {
             }
             Err(error) => {
                 let reason = format!("no channel to it can be made: {error}");
-                let cause = DeathCause::Stopped { reason };
+                let cause = DeathCause::Lost { reason };
                 let obituary = Obituary { pid: 0, cause, last_lines: Vec::new() };
                 self.tell(Told::WorkerGone { caller, worker, obituary });
             }

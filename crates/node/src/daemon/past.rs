@@ -197,6 +197,7 @@ fn cause_name(cause: &DeathCause) -> &'static str {
         DeathCause::Signaled { .. } => "signaled",
         DeathCause::OutOfMemory { .. } => "out of memory",
         DeathCause::Stopped { .. } => "stopped",
+        DeathCause::Lost { .. } => "lost",
         DeathCause::NotStarted { .. } => "not started",
         DeathCause::BadEnvironment { .. } => "bad environment",
     }

@@ -270,7 +270,7 @@ fn a_zygote_that_dies_is_replaced_and_its_workers_die_with_a_word() {
         pid.filter(|pid| *pid != i64::from(zygote))
     });
     driver.order(worker, Order::KillYourself);
-    let DeathCause::Stopped { reason } = gone(&mut driver, worker).cause else {
+    let DeathCause::Lost { reason } = gone(&mut driver, worker).cause else {
         panic!("nobody knows its status");
     };
     assert!(reason.contains("not known"), "{reason}");

@@ -306,6 +306,7 @@ EXIT_TYPES = {
     "signaled": "SYSTEM_ERROR",
     "out of memory": "NODE_OUT_OF_MEMORY",
     "stopped": "INTENDED_SYSTEM_EXIT",
+    "lost": "SYSTEM_ERROR",
     "not started": "SYSTEM_ERROR",
     "bad environment": "USER_ERROR",
 }

@@ -263,7 +263,7 @@ impl Node {
 
 pub(super) fn of_dead_node(node: NodeNumber, why: &str) -> Obituary {
     let reason = format!("its node ({node}) died: {why}");
-    Obituary { pid: 0, cause: DeathCause::Stopped { reason }, last_lines: Vec::new() }
+    Obituary { pid: 0, cause: DeathCause::Lost { reason }, last_lines: Vec::new() }
 }
 
 /// What the row of a dead node becomes when all have passed its death.
