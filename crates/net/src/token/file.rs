@@ -28,8 +28,6 @@ pub enum TokenError {
 pub enum FileTrouble {
     #[error("there is no such file")]
     Missing,
-    #[error("it is a link: name the file itself")]
-    Link,
     #[error("it is no file")]
     NotAFile,
     #[error("it belongs to user {owner}, and this process runs as user {ours}")]
@@ -52,7 +50,8 @@ impl Token {
         }
     }
 
-    /// What is checked is what is read: the file that was opened, and not what its name stands for a moment later.
+    /// What is checked is what is read: the file that was opened, and not what its name stands for a moment later. So a link is as good as
+    /// the file that it names.
     pub fn read(path: &Path) -> Result<Self, TokenError> {
         let text = contents(path).map_err(|why| TokenError::File { path: path.into(), why })?;
         Self::from_text(&text, Source::File(path.into()))
@@ -65,11 +64,10 @@ impl Token {
 
 fn contents(path: &Path) -> Result<String, FileTrouble> {
     // Without `NONBLOCK` a pipe of that name would keep us waiting for somebody who writes.
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
     let opened = rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty());
     let file = opened.map_err(|errno| match errno {
         Errno::NOENT => FileTrouble::Missing,
-        Errno::LOOP => FileTrouble::Link,
         // Nobody reads a device or socket here.
         Errno::NXIO => FileTrouble::NotAFile,
         other => FileTrouble::Io(other.into()),

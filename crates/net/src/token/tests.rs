@@ -137,8 +137,18 @@ fn a_file_that_others_may_read_is_not_used_and_is_named() {
         assert!(error.contains("chmod 600") && error.contains(&format!("{mode:04o}")), "{error}");
     }
     let link = folder.0.join("link");
+    // As secrets are mounted. What counts is the file that is read.
     symlink(&good, &link).unwrap();
-    assert!(why(&link).contains("link"));
+    assert_eq!(read(&link).unwrap().reveal(), text);
+    let to_open = folder.0.join("to-open");
+    symlink(folder.holds("open", &text, 0o644), &to_open).unwrap();
+    assert!(why(&to_open).contains("chmod 600"));
+    let round = folder.0.join("round");
+    symlink(&round, &round).unwrap();
+    why(&round);
+    let nowhere = folder.0.join("nowhere");
+    symlink(folder.0.join("none"), &nowhere).unwrap();
+    assert!(why(&nowhere).contains("no such file"));
     assert!(why(&folder.0.join("none")).contains("no such file"));
     assert!(why(&folder.0).contains("no file"));
     let long = folder.holds("long", &"x".repeat(5000), 0o600);
