@@ -163,8 +163,19 @@ def test_as_many_cpus_as_this_process_may_use(fresh_node):
 
 
 def test_the_labels_of_a_node_were_never_shown(fresh_node):
-    fresh_node(num_cpus=1, labels={"zone": "b", "größe": "2 m"})
-    assert hoplo.nodes()[0]["Labels"] == {"zone": "b", "größe": "2 m"}
+    fresh_node(num_cpus=1, labels={"zone": "b", "example.com/size": "2-m"})
+    assert hoplo.nodes()[0]["Labels"] == {"zone": "b", "example.com/size": "2-m"}
+
+
+def test_labels_that_no_selector_can_name_are_refused():
+    for labels, words in (
+        ({"a b!": "x"}, 'init.labels.: "a b!" is no key of a label: a key has 1 to 63 letters'),
+        ({"zone": "in(x"}, "is no value of the label zone: a value is empty, or has 63"),
+        ({"hoplo.io/node-id": "x"}, "the label hoplo.io/node-id is not yours to give"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            hoplo.init(labels=labels)
+        assert not hoplo.is_initialized()
 
 
 def test_the_object_store_memory(fresh_node):

@@ -4,6 +4,7 @@
 
 pub mod bundles;
 pub mod id;
+pub mod labels;
 pub mod limits;
 pub mod map;
 pub mod resources;

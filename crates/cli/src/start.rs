@@ -512,9 +512,11 @@ fn parse_resources(text: &str) -> Result<BTreeMap<String, f64>, String> {
 }
 
 fn parse_labels(text: &str) -> Result<BTreeMap<String, String>, String> {
-    serde_json::from_str(text).map_err(|error| {
+    let labels = serde_json::from_str(text).map_err(|error| {
         format!("give an object of names and texts, like '{{\"zone\": \"b\"}}' ({error})")
-    })
+    })?;
+    hoplo_base::labels::check(&labels).map_err(|error| error.to_string())?;
+    Ok(labels)
 }
 
 #[cfg(test)]
@@ -542,5 +544,7 @@ mod tests {
         }
         assert_eq!(parse_labels(r#"{"zone": "b"}"#).unwrap()["zone"], "b");
         assert!(parse_labels(r#"{"zone": 2}"#).unwrap_err().contains("zone"));
+        assert!(parse_labels(r#"{"a b!": "x"}"#).unwrap_err().contains("63 letters"));
+        assert!(parse_labels(r#"{"hoplo.io/node-id": "x"}"#).unwrap_err().contains("not yours"));
     }
 }

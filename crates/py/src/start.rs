@@ -191,6 +191,10 @@ fn start_daemon(py: Python<'_>, config: &InitConfig<'_>) -> PyResult<(OwnedFd, D
     if let Some(bytes) = config.object_store_memory {
         command.args(["--object-store-memory".to_string(), bytes.to_string()]);
     }
+    let labels = PyDict::new(py);
+    labels.update(config.labels.cast()?)?;
+    hoplo_base::labels::check(&labels.extract()?)
+        .map_err(|error| PyValueError::new_err(format!("init(labels): {error}")))?;
     for (flag, given) in [("--resources", &config.resources), ("--labels", &config.labels)] {
         if given.len()? > 0 {
             let items = PyDict::new(py);
