@@ -178,6 +178,12 @@ def test_labels_that_no_selector_can_name_are_refused():
         assert not hoplo.is_initialized()
 
 
+def test_more_object_store_memory_than_the_machine_has_is_refused():
+    with pytest.raises(ConnectionFailedError, match=r"from 1.0 MiB to .*this machine's memory"):
+        hoplo.init(num_cpus=1, object_store_memory=1 << 50)
+    assert not hoplo.is_initialized()
+
+
 def test_the_object_store_memory(fresh_node):
     fresh_node(num_cpus=1, object_store_memory=100 << 20, memory=1 << 30)
     assert hoplo.cluster_resources()["object_store_memory"] == 100 << 20

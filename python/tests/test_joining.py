@@ -247,7 +247,7 @@ def test_a_limit_on_addresses_is_named():
     done = run_driver(
         "import resource, hoplo\n"
         "resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))\n"
-        "hoplo.init(num_cpus=1, object_store_memory=8 << 30)\n",
+        "hoplo.init(num_cpus=1, object_store_memory=2 << 30)\n",
         check=False,
     )
     line = done.stderr.strip().splitlines()[-1]

@@ -388,8 +388,11 @@ pub const ARENA_PER_STORE: u64 = 4;
 /// Of the machine's memory, for the store, unless it is set otherwise.
 pub const OBJECT_STORE_SHARE: f64 = 0.3;
 
-/// The smallest store that is of any use.
+/// The smallest one that a node has which is told nothing,
 pub const OBJECT_STORE_BYTES_MIN: u64 = 64 * 1024 * 1024;
+
+/// and that somebody may ask for.
+pub const OBJECT_STORE_BYTES_LEAST: u64 = 1024 * 1024;
 
 /// Requests for room that one process may have waiting.
 pub const ROOM_REQUESTS_MAX: usize = 64;

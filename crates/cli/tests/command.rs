@@ -153,6 +153,21 @@ fn a_head_that_was_killed_is_gone_on_with_and_stop_ends_it_for_good() {
 }
 
 #[test]
+fn an_object_store_that_cannot_be_is_refused_before_anything_is_made() {
+    let place = Place::new("absurd");
+    for bytes in ["10", "900T"] {
+        let start = ["start", "--head", "--python", "/bin/true", "--object-store-memory", bytes];
+        let refused = place.refused(&start);
+        assert_eq!(refused.lines().count(), 1, "{refused}");
+        assert!(
+            refused.contains("--object-store-memory") && refused.contains("from 1.0 MiB to "),
+            "{refused}"
+        );
+    }
+    assert!(!place.0.exists());
+}
+
+#[test]
 fn a_node_that_joined_was_taken_for_a_head_or_for_one_that_a_program_started() {
     let (there, here) = (Place::new("their-head"), Place::new("joined"));
     std::fs::create_dir_all(&there.0).unwrap();

@@ -172,6 +172,7 @@ impl Daemon {
     /// Everything is made, and the socket listens.
     pub fn new(options: Options) -> Result<Self, StartError> {
         let resources = options.node_resources()?;
+        options.check_object_store(machine::memory().total)?;
         let base = match &options.session_dir {
             Some(_) if !options.head => options.base.find().unwrap_or(None),
             Some(_) | None => Some(options.base.make()?),

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use hoplo_base::ResourceError;
+use hoplo_base::{ResourceError, Size};
 use hoplo_folders::{FolderError, HeadError};
 
 use crate::store::StoreError;
@@ -22,6 +22,12 @@ pub enum StartError {
     /// A resource amount on the command line cannot be.
     #[error("{0}")]
     Resource(#[from] ResourceError),
+    /// Absurdly small, or more than there is.
+    #[error(
+        "an object store of {wanted} cannot be: give --object-store-memory (init: object_store_memory) from {least} to {machine}, \
+         which is this machine's memory"
+    )]
+    StoreBytes { wanted: Size, least: Size, machine: Size },
     /// The object store's memory could not be mapped.
     #[error("{0}")]
     Store(String),

@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use hoplo_base::limits::{CERTIFICATE_RENEWED, OBJECT_STORE_BYTES_MIN, OBJECT_STORE_SHARE};
+use hoplo_base::limits::{
+    CERTIFICATE_RENEWED, OBJECT_STORE_BYTES_LEAST, OBJECT_STORE_BYTES_MIN, OBJECT_STORE_SHARE,
+};
 use hoplo_base::resources::{CPU, GPU, MEMORY};
-use hoplo_base::{ResourceError, ResourceSet};
+use hoplo_base::{ResourceError, ResourceSet, Size};
 use hoplo_core::objects::PAGE;
 use hoplo_folders::Places;
 
+use crate::error::StartError;
 use crate::joining::{Join, Listen};
 use crate::machine;
 
@@ -91,6 +94,16 @@ impl Options {
         self.listen.as_ref().filter(|_| self.head).and_then(|listen| listen.over.as_deref())
     }
 
+    /// No more than this machine has, and enough to be of use.
+    pub(crate) fn check_object_store(&self, machine: u64) -> Result<(), StartError> {
+        let Some(wanted) = self.object_store_memory else { return Ok(()) };
+        if (OBJECT_STORE_BYTES_LEAST..=machine.max(OBJECT_STORE_BYTES_LEAST)).contains(&wanted) {
+            return Ok(());
+        }
+        let (least, machine) = (Size(OBJECT_STORE_BYTES_LEAST), Size(machine));
+        Err(StartError::StoreBytes { wanted: Size(wanted), least, machine })
+    }
+
     /// A whole number of pages.
     pub(crate) fn object_store_bytes(&self) -> u64 {
         let share = (machine::memory().total as f64 * OBJECT_STORE_SHARE) as u64;
@@ -127,6 +140,21 @@ mod tests {
         let defaults = Options::default();
         assert!(defaults.object_store_bytes().is_multiple_of(4096));
         assert!(defaults.node_resources().unwrap().units("CPU") >= 1.0);
+        assert!(defaults.check_object_store(1 << 20).is_ok(), "nobody asked for it");
+        let asked = |bytes| Options { object_store_memory: Some(bytes), ..Options::default() };
+        for bytes in [1 << 20, 64 << 20, 4 << 30] {
+            assert!(asked(bytes).check_object_store(4 << 30).is_ok(), "{bytes}");
+        }
+        for (bytes, wanted) in
+            [(10, "10 B"), ((1 << 20) - 1, "1024.0 KiB"), (900 << 30, "900.0 GiB")]
+        {
+            let error = asked(bytes).check_object_store(4 << 30).unwrap_err().to_string();
+            assert!(
+                error.starts_with(&format!("an object store of {wanted} cannot be")),
+                "{error}"
+            );
+            assert!(error.contains("from 1.0 MiB to 4.0 GiB") && !error.contains('\n'), "{error}");
+        }
         let bad = Options { num_cpus: Some(-1.0), ..Options::default() };
         assert!(bad.node_resources().unwrap_err().to_string().contains("CPU"));
     }
