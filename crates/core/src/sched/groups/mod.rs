@@ -12,6 +12,10 @@
 //! looked at when a node has something else than it had, those that wait longest first. Whatever they want is not kept for
 //! them: a smaller group that came later may get it.
 //!
+//! What a group had that ended counts as free from then on, although its nodes still have to say so: a group that is made right
+//! after it would spread over fewer nodes. A node may have said what it has before it heard of the end, so the second word after it
+//! counts alone. If that was too much, the node refuses, and its last word counts.
+//!
 //! Groups of an earlier head are in `recalled`.
 //!
 //! Each try of a group has a number, its *attempt*; an answer to an old one says nothing. Frames to a node are in order, so a
@@ -101,13 +105,40 @@ struct Waits {
 #[derive(Debug)]
 struct Known {
     view: NodeView,
+    /// What comes back of groups that ended: since it spoke last, and between its last words.
+    returning: [ResourceSet; 2],
     /// It refused something since: what it said is not so.
     refused: bool,
 }
 
 impl Known {
-    fn spot(&self, node: NodeNumber, free: &ResourceSet) -> Spot {
-        Spot { node, free: free.clone(), labels: self.view.labels.clone() }
+    fn spot(&self, node: NodeNumber, free: ResourceSet) -> Spot {
+        Spot { node, free, labels: self.view.labels.clone() }
+    }
+
+    /// As it said, and what is on its way back.
+    fn free(&self) -> ResourceSet {
+        let mut free = self.view.free.clone();
+        for (name, parts) in self.returning.iter().flat_map(|returning| returning.iter()) {
+            let most = self.view.total.parts(name);
+            free.set_parts(name, free.parts(name).saturating_add(parts).min(most));
+        }
+        free
+    }
+
+    /// After this word of its own.
+    fn sees(self, view: NodeView) -> Self {
+        let [newest, _] = match view.free.covers(&self.free()) {
+            true => [ResourceSet::new(), ResourceSet::new()],
+            false => self.returning,
+        };
+        Self { view, returning: [ResourceSet::new(), newest], refused: false }
+    }
+
+    fn refuses(&mut self) {
+        // What it was thought to have may have been too much.
+        self.refused = self.returning.iter().all(ResourceSet::is_empty);
+        self.returning = [ResourceSet::new(), ResourceSet::new()];
     }
 }
 
@@ -329,7 +360,11 @@ impl Groups {
             return;
         }
         group.phase = Phase::Removed { why: why.to_string() };
-        group.placed.clear();
+        for (index, node) in std::mem::take(&mut group.placed) {
+            if let Some(known) = self.nodes.get_mut(&node) {
+                known.returning[0].add(&group.spec.bundles[index as usize].resources);
+            }
+        }
         group.waits = None;
         self.waiting.remove(&group.turn);
         self.recalled.forget(id);
@@ -400,7 +435,11 @@ impl Groups {
         let before = self.nodes.get(&node);
         let other =
             before.is_none_or(|it| it.view.total != view.total || it.view.labels != view.labels);
-        self.nodes.insert(node, Known { view, refused: false });
+        let known = match self.nodes.remove(&node) {
+            Some(known) => known.sees(view),
+            None => Known { view, returning: Default::default(), refused: false },
+        };
+        self.nodes.insert(node, known);
         self.try_all(other, effects);
     }
 
@@ -458,7 +497,7 @@ impl Groups {
         }
         if let Some(why) = refused {
             if let Some(known) = self.nodes.get_mut(&node) {
-                known.refused = true;
+                known.refuses();
             }
             self.give_up(id, effects);
             self.say(id, Some(Waits { reason: why, infeasible: false }), effects);
@@ -566,7 +605,7 @@ impl Groups {
     fn room(&self, all: bool) -> Room {
         let usable = self.staying().filter(|(_, known)| all || !known.refused);
         let mut room: Room =
-            usable.map(|(node, known)| (*node, known.spot(*node, &known.view.free))).collect();
+            usable.map(|(node, known)| (*node, known.spot(*node, known.free()))).collect();
         for group in self.groups.values() {
             for (index, node) in group.plan.iter().flat_map(|plan| &plan.nodes) {
                 let Some(spot) = room.get_mut(node) else { continue };
@@ -579,8 +618,9 @@ impl Groups {
     }
 
     fn empty_room(&self) -> Room {
-        let spots =
-            self.staying().map(|(node, known)| (*node, known.spot(*node, &known.view.total)));
+        let spots = self
+            .staying()
+            .map(|(node, known)| (*node, known.spot(*node, known.view.total.clone())));
         spots.collect()
     }
 

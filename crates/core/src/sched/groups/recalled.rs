@@ -70,7 +70,8 @@ impl Groups {
 
     pub(super) fn on_told(&mut self, node: NodeNumber, held: Held, effects: &mut Vec<Effect>) {
         // What it has free it says by itself.
-        let unseen = Known { view: NodeView::default(), refused: true };
+        let unseen =
+            Known { view: NodeView::default(), returning: Default::default(), refused: true };
         self.nodes.entry(node).or_insert(unseen);
         for id in held.removed {
             self.remove(id, "it was removed by remove_placement_group()", effects);

@@ -243,6 +243,42 @@ impl World {
     }
 }
 
+/// Three bundles went to two nodes: what the group before it had given back was not counted before its nodes said so.
+#[test]
+fn a_group_that_follows_one_that_ended_spread_over_fewer_nodes() {
+    let mut world = World::with(&[2.0, 1.0, 1.0]);
+    for count in 1..=5 {
+        world.asks(count, spec(GroupStrategy::Spread, &[1.0, 1.0, 1.0]));
+        world.settles();
+        let row = world.groups.row(group(count)).unwrap();
+        let nodes: BTreeSet<NodeNumber> = row.placed.values().copied().collect();
+        assert_eq!((row.phase.name(), nodes.len()), ("CREATED", 3), "group {count}");
+        world.hears(Event::RemoveAsked { group: group(count) });
+        // What these nodes say crosses the end of the group.
+        for at in 1..3 {
+            world.sees(node(at));
+        }
+    }
+}
+
+/// The node of an ended group still has what ran there: it refuses, and what it said last is believed.
+#[test]
+fn what_does_not_come_back_is_not_planned_with_for_ever() {
+    let mut world = World::with(&[1.0, 1.0]);
+    world.asks(1, spec(GroupStrategy::StrictPack, &[1.0]));
+    world.settles();
+    let at = world.groups.row(group(1)).unwrap().placed[&0];
+    world.hears(Event::RemoveAsked { group: group(1) });
+    world.orders.clear(); // its worker takes its time
+    world.asks(2, spec(GroupStrategy::StrictSpread, &[1.0, 1.0]));
+    world.settles();
+    assert_eq!(world.groups.row(group(2)).unwrap().phase.name(), "PENDING");
+    world.free((group(1), 0));
+    world.sees(at);
+    world.settles();
+    assert_eq!(world.groups.row(group(2)).unwrap().phase.name(), "CREATED");
+}
+
 #[test]
 fn a_bundle_that_named_its_node_by_the_label_that_each_has_waited_for_ever() {
     for label in [NODE_ID_LABEL, NODE_ID_LABEL_OF_RAY] {
