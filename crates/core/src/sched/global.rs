@@ -34,7 +34,7 @@ use hoplo_wire::node::{Shape, Strategy};
 use hoplo_wire::peer::{Found, Load};
 
 use super::claim::NEAREST;
-use super::place::{Place, rooms, selectors};
+use super::place::{Place, rooms, selectors, tried};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
@@ -393,16 +393,19 @@ impl GlobalScheduler {
         };
         let live = self.nodes.values().filter(|known| !known.draining);
         let live = live.filter(|known| only.is_none_or(|only| known.place.node == only));
-        let lacks = live.flat_map(|known| {
-            let of = |selector| (known.place.lacks(shape, selector), known.place.node);
-            selectors(shape).iter().map(of)
-        });
-        match lacks.min_by_key(|((count, missing, _), node)| (*count, *missing, *node)) {
-            Some(((.., Some(why)), node)) if self.nodes.len() > 1 => {
-                format!("{why}{NEAREST}{}, the nearest of {})", node.hex(), self.nodes.len())
-            }
-            Some(((.., Some(why)), _)) => why,
-            Some(((.., None), _)) | None => "no node takes work".to_string(),
+        let live: Vec<&Known> = live.collect();
+        let nearest = |selector| {
+            let lacks = live.iter().map(|it| (it.place.lacks(shape, selector), it.place.node));
+            lacks.min_by_key(|((count, missing, _), node)| (*count, *missing, *node))
+        };
+        let nearest: Vec<_> = selectors(shape).iter().filter_map(nearest).collect();
+        let first =
+            nearest.iter().min_by_key(|((count, missing, _), node)| (*count, *missing, *node));
+        let Some((_, node)) = first else { return "no node takes work".to_string() };
+        let why = tried(nearest.iter().filter_map(|((.., why), _)| why.clone()));
+        match self.nodes.len() {
+            1 => why,
+            count => format!("{why}{NEAREST}{}, the nearest of {count})", node.hex()),
         }
     }
 

@@ -156,6 +156,27 @@ fn of_nodes_that_miss_the_same_the_one_that_misses_least_of_it_is_the_nearest() 
     assert_eq!(head.seek(MS(0), 1, cpu(64.0), 1), Found::Never { why });
 }
 
+/// The fallbacks of a selector that fit nowhere, either, were not named.
+#[test]
+fn all_selectors_that_were_tried_are_named() {
+    let mut head = Head::of(&[1.0, 1.0]);
+    let zone = |zone: &str| {
+        LabelSelector(vec![("zone".to_string(), Condition::In(vec![zone.to_string()]))])
+    };
+    let labels = ["a", "b", "c", "d", "e", "f"].map(zone);
+    let mut why_of = |labels: &[LabelSelector]| {
+        let shape = Shape { labels: labels.to_vec(), ..cpu(1.0) };
+        match head.seek(MS(0), 1, shape, 1) {
+            Found::Never { why } => why.split(" (node ").next().unwrap().to_string(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let two = "needs label zone=a, node has none; or else needs label zone=b, node has none";
+    assert_eq!(why_of(&labels[..2]), two);
+    assert_eq!(why_of(&labels).matches("zone=").count(), 4);
+    assert!(why_of(&labels).ends_with("; or else 2 more"));
+}
+
 #[test]
 fn what_misses_least_is_the_nearest() {
     let mut head = Head::of(&[1.0, 1.0]);

@@ -83,9 +83,24 @@ pub(super) fn barred(
     if selectors.iter().any(|selector| selector.is_met(node, labels)) {
         return None;
     }
-    let unmet = selectors.first()?.unmet(node, labels).next()?;
-    Some(format!("needs label {unmet}"))
+    let unmet = selectors.iter().filter_map(|selector| selector.unmet(node, labels).next());
+    Some(tried(unmet.map(|unmet| format!("needs label {unmet}"))))
 }
+
+/// What each of a shape's selectors lacks, in the order in which they are tried.
+pub(super) fn tried(lacks: impl Iterator<Item = String>) -> String {
+    let mut lacks: Vec<String> = lacks.collect();
+    lacks.dedup();
+    let more = lacks.len().saturating_sub(TRIED_NAMED);
+    lacks.truncate(TRIED_NAMED);
+    if more > 0 {
+        lacks.push(format!("{more} more"));
+    }
+    lacks.join("; or else ")
+}
+
+/// Selectors that a reason names.
+const TRIED_NAMED: usize = 4;
 
 /// The first resource that is short, in words.
 pub(super) fn lacks_resource(total: &ResourceSet, wanted: &ResourceSet) -> Option<String> {
