@@ -47,6 +47,16 @@ class Counter:
         return True
 
 
+def test_rows_of_nodes_lacked_the_label_that_those_of_nodes_have() -> None:
+    [node] = ray.nodes()
+    [listed] = state.list_nodes()
+    assert listed.labels is not None
+    assert listed.labels["ray.io/node-id"] == node["Labels"]["ray.io/node-id"] == listed.node_id
+    client = StateApiClient()
+    assert client.list(StateResource.NODES) == [listed] == [state.get_node(listed.node_id)]
+    assert client.get(StateResource.NODES, listed.node_id) == listed
+
+
 def test_rows_lacked_rays_names_of_what_hoplo_knows_under_others() -> None:
     counter = Counter.remote()
     ray.get([double.remote(1), counter.ready.remote()])

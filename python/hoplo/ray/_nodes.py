@@ -7,10 +7,9 @@ from typing import Any
 
 import hoplo
 from hoplo import _core
+from hoplo._labels import NODE_ID_LABEL_OF_RAY
 
 __all__ = ["address_of_node", "nodes"]
-
-NODE_ID_LABEL = "ray.io/node-id"
 
 
 def nodes() -> list[dict[str, Any]]:
@@ -34,7 +33,7 @@ def as_ray(row: dict[str, Any]) -> dict[str, Any]:
         "NodeName": row["NodeManagerAddress"],
         "DeathReason": 0,
         "DeathReasonMessage": row["Reason"] or "",
-        "Labels": {NODE_ID_LABEL: row["NodeID"], **row["Labels"]},
+        "Labels": {NODE_ID_LABEL_OF_RAY: row["NodeID"], **row["Labels"]},
     }
 
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from .. import _core, _options, _placement
 from .._ids import BaseID
+from .._labels import NODE_ID_LABEL, NODE_ID_LABEL_OF_RAY
 
 __all__ = [
     "PlacementGroup",
@@ -34,7 +35,7 @@ __all__ = [
 
 STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 VALID_PLACEMENT_GROUP_STRATEGIES = frozenset(STRATEGIES)
-_NODE_LABELS = ("hoplo.io/node-id", "ray.io/node-id")
+_NODE_LABELS = (NODE_ID_LABEL, NODE_ID_LABEL_OF_RAY)
 
 
 class PlacementGroupID(BaseID):

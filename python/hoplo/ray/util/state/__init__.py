@@ -6,7 +6,6 @@ from hoplo.util.state import (
     get_actor,
     get_job,
     get_log,
-    get_node,
     get_objects,
     get_placement_group,
     get_task,
@@ -14,7 +13,6 @@ from hoplo.util.state import (
     list_actors,
     list_jobs,
     list_logs,
-    list_nodes,
     list_objects,
     list_placement_groups,
     list_tasks,
@@ -26,6 +24,7 @@ from hoplo.util.state import (
 
 from ..._absent import absent
 from ._client import StateApiClient
+from ._nodes import get_node, list_nodes
 
 __all__ = [
     "StateApiClient",

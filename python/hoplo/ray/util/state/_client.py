@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
+from types import ModuleType
 from typing import Any
 
 from hoplo.util import state
 from hoplo.util.state._read import RUNS_OF_JOB_MAX
 
+from . import _nodes
 from .common import (
     ActorSummaries,
     GetApiOptions,
@@ -52,7 +54,7 @@ class StateApiClient:
         """The rows, as the function `list_...` gives them."""
         resource_to_schema(resource)  # which refuses what has none
         options = options or ListApiOptions()
-        function: Callable[..., list[Any]] = getattr(state, f"list_{resource.value}")
+        function: Callable[..., list[Any]] = getattr(_asked(resource), f"list_{resource.value}")
         return function(
             self._address,
             options.filters,
@@ -74,7 +76,7 @@ class StateApiClient:
         resource_to_schema(resource)
         one = "get_objects" if resource is StateResource.OBJECTS else f"get_{resource.value[:-1]}"
         options = options or GetApiOptions()
-        return getattr(state, one)(id, self._address, options.timeout, _explain)
+        return getattr(_asked(resource), one)(id, self._address, options.timeout, _explain)
 
     def summary(
         self,
@@ -99,6 +101,10 @@ class StateApiClient:
         kind = StateResource(resource.value)
         rows = self.list(kind, asked, raise_on_missing_output, _explain)
         return {"cluster": asdict(made(rows))}
+
+
+def _asked(resource: StateResource) -> ModuleType:
+    return _nodes if resource is StateResource.NODES else state
 
 
 _SUMS: dict[SummaryResource, tuple[str, Callable[[list[Any]], Any]]] = {
