@@ -229,6 +229,61 @@ def test_status_has_a_block_of_each_node(cluster):
     assert (status["resources"]["CPU"], other["resources"]["CPU"]) == (2, 1)
 
 
+WHERE_THEY_RUN = """
+import dataclasses, time
+import hoplo
+
+hoplo.init(address="auto")
+
+
+@hoplo.remote(resources={"there": 1})
+@dataclasses.dataclass
+class Far:
+    number: int
+
+    def says(self):
+        print("said")
+
+
+@hoplo.remote(resources={"there": 1})
+def fails():
+    raise ValueError("no")
+
+
+@hoplo.remote(resources={"nowhere": 1})
+class Waits:
+    pass
+
+
+far = Far.remote(7)
+hoplo.get(far.says.remote())
+waits = Waits.remote()
+try:
+    hoplo.get(fails.remote())
+except ValueError as error:
+    print(str(error).splitlines()[0], flush=True)
+input()
+"""
+
+
+def test_actors_counted_where_they_were_created(cluster):
+    program = subprocess.Popen(
+        [sys.executable, "-c", WHERE_THEY_RUN],
+        env=cluster.environment(0),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    cluster.programs.append(program)
+    assert program.stdout.readline()
+    status = cluster.json(0, "status")
+    counts = [(one["actors"], one["actors_waiting"]) for one in (status, *status["others"])]
+    assert counts == [(0, 1), (1, 0)]
+    text = cluster.hoplo(0, "status").stdout
+    assert re.search(r"^  workers  \d+, actors 0, 1 waiting for a place$", text, re.M)
+    assert re.search(r"^  workers  \d+, actors 1$", text, re.M)
+
+
 def test_status_is_shown_again_until_it_is_interrupted(cluster):
     watch = subprocess.Popen(
         [HOPLO, "status", "--watch"],

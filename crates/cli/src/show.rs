@@ -113,7 +113,11 @@ fn here(node: &Value, status: &Value) -> &'static str {
 /// What one node has, what of it is in use, and what waits there and why.
 fn write_node(out: &mut Vec<u8>, indent: &str, status: &Value) -> Result<()> {
     let (workers, actors) = (text(&status["workers"]), text(&status["actors"]));
-    writeln!(out, "{indent}workers  {workers}, actors {actors}")?;
+    write!(out, "{indent}workers  {workers}, actors {actors}")?;
+    match status["actors_waiting"].as_u64().unwrap_or_default() {
+        0 => writeln!(out)?,
+        waiting => writeln!(out, ", {waiting} waiting for a place")?,
+    }
     for (name, total) in status["resources"].as_object().into_iter().flatten() {
         let total = total.as_f64().unwrap_or(0.0);
         let used = total - status["available"][name].as_f64().unwrap_or(0.0);

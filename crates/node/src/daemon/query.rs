@@ -296,6 +296,14 @@ impl Daemon {
         let measured = self.node.processes().filter(|process| process.kind != Kind::Tool);
         let in_use = measured.filter_map(Process::known_pid).filter_map(machine::own_bytes);
         json!({
+        // Each counts where it runs; one that waits for a place, at its home.
+        let me = self.node.config().node;
+        let living =
+            self.node.actors.rows().filter(|row| !matches!(row.state, ActorState::Dead { .. }));
+        let at: Vec<_> = living.map(|row| row.worker.map(|worker| worker.node())).collect();
+        let at_home = at.iter().filter(|node| **node == Some(me)).count();
+        let actors_waiting = at.iter().filter(|node| node.is_none()).count();
+        let actors_here = at_home + self.node.hosted().count();
             "version": env!("CARGO_PKG_VERSION"),
             "pid": std::process::id(),
             "session_dir": self.session.path(),
@@ -306,7 +314,8 @@ impl Daemon {
             "placement_groups": self.groups_in_short(),
             "workers": workers.count(),
             "zygote_pid": self.zygote.pid(),
-            "actors": self.node.actors.rows().filter(|row| !matches!(row.state, ActorState::Dead { .. })).count(),
+            "actors": actors_here,
+            "actors_waiting": actors_waiting,
             "jobs": jobs.collect::<Vec<_>>(),
             "memory_in_use": in_use.sum::<u64>(),
             "tasks": task_counts(told),
