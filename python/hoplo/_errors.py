@@ -78,7 +78,7 @@ def make_task_error(payload: bytes) -> TaskError:
     fields["_payload"] = payload
     fields["_text"] = (
         f"{function_name} raised {type_name.removeprefix('builtins.')} "
-        f"in worker process {pid}:\n\n{traceback_text.rstrip()}{hint}"
+        f"in worker process {pid}{_elsewhere(place[0])}:\n\n{traceback_text.rstrip()}{hint}"
     )
     error.__cause__ = cause
     return error
@@ -91,6 +91,12 @@ def _place() -> tuple[str | None, str | None]:
     except Exception:
         return None, None  # no session: it is on its way to nobody
     return here["node_id"], here["actor_id"]
+
+
+def _elsewhere(node_id: str | None) -> str:
+    """On which node that was, if it is not the one where this code runs."""
+    is_here = node_id is None or node_id == _place()[0]
+    return "" if is_here else f" on node {node_id}"
 
 
 def _hint(error: BaseException) -> str:

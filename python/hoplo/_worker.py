@@ -167,6 +167,10 @@ def exit_status(status: int) -> int:
     return TERMINATED if _terminated and status == 0 else status
 
 
+_TITLE_MAX = 80
+"""Characters of what an actor calls itself that stand in front of each line it prints."""
+
+
 class ActorRuntime:
     """One actor's instance, and what runs its methods."""
 
@@ -206,6 +210,17 @@ class ActorRuntime:
             self.instance = self._coroutines.call(lambda: self._class(*args, **kwargs))
         else:
             self.instance = self._class(*args, **kwargs)
+
+    def title(self) -> str | None:
+        """What the instance calls itself, in one line, if its class defines `__repr__`."""
+        own: object = type(self.instance).__repr__
+        if own is object.__repr__:
+            return None
+        try:
+            title = " ".join(repr(self.instance).split())
+        except Exception:
+            return None
+        return title if len(title) <= _TITLE_MAX else f"{title[: _TITLE_MAX - 3]}..."
 
     def checkpoint(self) -> Any:
         """The state of the instance, from which a later process goes on."""

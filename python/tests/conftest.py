@@ -81,6 +81,11 @@ def eventually(condition: Callable[[], Any], timeout: float = 10, what: str = ""
         pause = min(2 * pause, 0.05)
 
 
+def printed_by(name: str, pid: int) -> str:
+    """What the driver shows in front of a line of that worker."""
+    return f"({name} pid={pid}{', ip=127.0.0.1' if elsewhere.wanted() else ''})"
+
+
 def ready(refs: Any, timeout: float = 20) -> bool:
     """Whether all refs are ready within `timeout` seconds."""
     refs = refs if isinstance(refs, list) else [refs]

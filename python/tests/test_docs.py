@@ -34,7 +34,7 @@ if (TREE / "README.md").exists():
 PAGE_SECONDS_MAX = 100
 
 MARK = "\x1e"
-WORKER_LINE = re.compile(r"\([^)\n]*pid=\d+\)")
+WORKER_LINE = re.compile(r"\(.* pid=\d+(, ip=[\d.]+)?\)")
 
 
 @dataclass

@@ -8,7 +8,7 @@ import signal
 import sys
 
 import pytest
-from conftest import eventually
+from conftest import eventually, printed_by
 from processes import Notes, alive
 
 import hoplo
@@ -296,7 +296,7 @@ def test_sys_exit_lost_its_text_and_was_retried(tmp_path, capfd, arguments, told
 
         def is_shown():
             seen.append(capfd.readouterr().err)
-            return f"(leave pid={pid}) the text" in "".join(seen)
+            return f"{printed_by('leave', pid)} the text" in "".join(seen)
 
         eventually(is_shown)
 

@@ -5,7 +5,7 @@ import re
 import sys
 
 import pytest
-from conftest import eventually, run_driver
+from conftest import eventually, printed_by, run_driver
 
 import hoplo
 
@@ -39,13 +39,13 @@ def speak(text, stderr=False):
 
 def test_a_line_has_the_name_and_the_pid(told):
     pid = hoplo.get(speak.remote("hello there"))
-    eventually(lambda: f"(speak pid={pid}) hello there\n" in told.read().out)
+    eventually(lambda: f"{printed_by('speak', pid)} hello there\n" in told.read().out)
     assert told.err == ""
 
 
 def test_standard_error_goes_to_standard_error(told):
     pid = hoplo.get(speak.remote("bad news", stderr=True))
-    eventually(lambda: f"pid={pid}) bad news\n" in told.read().err)
+    eventually(lambda: f"{printed_by('speak', pid)} bad news\n" in told.read().err)
     assert "bad news" not in told.out
 
 
@@ -62,8 +62,38 @@ def test_an_actor_is_named_by_its_class(told):
     actor = Speaker.remote()
     pid = hoplo.get(actor.speak.remote())
     eventually(lambda: "spoken" in told.read().out)
-    assert re.search(rf"\(\S*Speaker pid={pid}\) born", told.out)
-    assert re.search(rf"\(\S*Speaker\S* pid={pid}\) spoken", told.out)
+    assert re.search(rf"\(\S*Speaker pid={pid}[^)]*\) born", told.out)
+    assert re.search(rf"\(\S*Speaker\S* pid={pid}[^)]*\) spoken", told.out)
+
+
+class Named:
+    def __init__(self, name):
+        self.name = name
+
+    def __repr__(self):
+        if self.name is None:
+            raise ValueError("it has no name")
+        return f"Named({self.name})"
+
+    def speak(self):
+        print(f"this is {self.name!r}")
+        return os.getpid()
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("one", "Named(one)"), (None, "Named"), ("a\n" + 99 * "b", f"Named(a {69 * 'b'}...")],
+    ids=["short", "raises", "long"],
+)
+def test_an_actor_that_has_a_repr_is_named_by_it(told, name, shown):
+    actor = hoplo.remote(Named).remote(name)
+    pid = hoplo.get(actor.speak.remote())
+    eventually(lambda: f"{printed_by(shown, pid)} this is {name!r}\n" in told.read().out)
+
+
+def test_a_task_that_has_a_name_is_named_by_it(told):
+    pid = hoplo.get(speak.options(name="the third").remote("this has a name"))
+    eventually(lambda: f"{printed_by('the third', pid)} this has a name\n" in told.read().out)
 
 
 def test_lines_that_many_workers_print_are_folded(told, gate):
@@ -178,7 +208,7 @@ def test_what_a_method_prints_without_an_end_is_a_line(told):
 
     dots = Dots.remote()
     hoplo.get([dots.dot.remote() for _ in range(3)])
-    eventually(lambda: len(re.findall(r"\(Dots pid=\d+\) \.\n", told.read().out)) == 3)
+    eventually(lambda: len(re.findall(r"\(Dots pid=\d+[^)]*\) \.\n", told.read().out)) == 3)
 
 
 def test_lines_that_differ_only_in_numbers_are_folded(told, gate):

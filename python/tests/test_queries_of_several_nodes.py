@@ -266,7 +266,7 @@ input()
 """
 
 
-def test_actors_counted_where_they_were_created(cluster):
+def test_nobody_said_on_which_node_actors_run_and_workers_print(cluster):
     program = subprocess.Popen(
         [sys.executable, "-c", WHERE_THEY_RUN],
         env=cluster.environment(0),
@@ -275,7 +275,15 @@ def test_actors_counted_where_they_were_created(cluster):
         text=True,
     )
     cluster.programs.append(program)
-    assert program.stdout.readline()
+    lines = [program.stdout.readline(), program.stdout.readline()]
+    [raised] = [line for line in lines if line.startswith("fails raised")]
+    [said] = [line for line in lines if line.endswith("said\n")]
+    here = cluster.json(0, "status")["node"]
+    [there] = {row["NodeID"] for row in cluster.json(0, "list", "nodes")} - {here}
+    assert re.fullmatch(
+        rf"fails raised ValueError in worker process \d+ on node {there}:\n", raised
+    )
+    assert re.fullmatch(r"\(\S*Far\(number=7\) pid=\d+, ip=127\.0\.0\.1\) said\n", said)
     status = cluster.json(0, "status")
     counts = [(one["actors"], one["actors_waiting"]) for one in (status, *status["others"])]
     assert counts == [(0, 1), (1, 0)]

@@ -80,7 +80,7 @@ def test_the_bars_of_workers_of_a_dead_node_stayed(make_far: Any) -> None:
     assert program.heard() == "waits"
     far.kill_node(1)
     assert program.heard() in ("NodeDiedError", "WorkerCrashedError")
-    ended = re.compile(r"\(waits pid=\d+\) unlucky .* 1/3.*\(its node has died\)\n")
+    ended = re.compile(r"\(waits pid=\d+, ip=[\d.]+\) unlucky .* 1/3.*\(its node has died\)\n")
     until(lambda: ended.search(program.errors.read_text()), what="the bar is closed")
     program.tell()
     program.end()

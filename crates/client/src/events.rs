@@ -268,9 +268,9 @@ impl Client {
                 core.writer.send(&ToNode::Counted(counted));
                 core.writer.send(&ToNode::Inspected { request, json });
             }
-            ToClient::Output { pid, title, stderr, lines } => {
+            ToClient::Output { pid, title, address, stderr, lines } => {
                 let pid = Some(pid).filter(|pid| *pid > 0);
-                self.hooks.output(pid, &title, stderr, &lines);
+                self.hooks.output(pid, &title, address.as_deref(), stderr, &lines);
             }
             ToClient::Exit { graceful: true, reason } => {
                 self.leave(&reason);

@@ -173,7 +173,14 @@ pub enum StreamNext {
 /// Something that happens to the process at any moment, told on the progress thread.
 pub trait Hooks: Send + Sync {
     /// Lines that workers of the job printed. No pid: the daemon says them.
-    fn output(&self, pid: Option<u32>, title: &str, stderr: bool, lines: &[String]);
+    fn output(
+        &self,
+        pid: Option<u32>,
+        title: &str,
+        address: Option<&str>,
+        stderr: bool,
+        lines: &[String],
+    );
     /// A running task is to be cancelled (worker side): interrupt it if it still runs.
     fn cancel(&self, task: hoplo_base::TaskId);
     /// One line for the user (an infeasible shape, a retry with its reason).

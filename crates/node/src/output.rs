@@ -181,7 +181,7 @@ impl Digest {
         let waiting = std::mem::take(&mut self.waiting).into_iter();
         let messages = waiting.map(|(printer, lines)| {
             let Printer { pid, title, stderr } = printer;
-            ToClient::Output { pid, title, stderr, lines }
+            ToClient::Output { pid, title, address: None, stderr, lines }
         });
         messages.collect()
     }

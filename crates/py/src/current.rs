@@ -112,7 +112,10 @@ pub(crate) fn main_task() -> Option<Arc<str>> {
     if actor().is_some() {
         return None;
     }
-    MAIN.lock().as_ref().map(|running| Arc::clone(&running.name))
+    MAIN.lock().as_ref().map(|running| {
+        let name = running.given_name.as_ref().unwrap_or(&running.name);
+        Arc::clone(name)
+    })
 }
 
 /// False as long as nobody asked to cancel anything that runs or waits here.

@@ -70,19 +70,27 @@ impl DriverHooks {
 }
 
 impl Hooks for DriverHooks {
-    fn output(&self, pid: Option<u32>, title: &str, stderr: bool, lines: &[String]) {
+    fn output(
+        &self,
+        pid: Option<u32>,
+        title: &str,
+        address: Option<&str>,
+        stderr: bool,
+        lines: &[String],
+    ) {
         let pid = pid.map(|pid| format!(" pid={pid}")).unwrap_or_default();
+        let ip = address.map(|address| format!(", ip={address}")).unwrap_or_default();
         let mut text = String::new();
         for line in lines {
             if line.contains(BAR_MARK) {
                 // In the order in which they were printed.
                 self.print(stderr, std::mem::take(&mut text));
-                let (printer, line) = (format!("({title}{pid}) "), line.clone());
+                let (printer, line) = (format!("({title}{pid}{ip}) "), line.clone());
                 self.send(Batch::Bar { printer, line });
             } else if stderr && is_log_record(line) {
                 text.push_str(&format!("{line}\n"));
             } else {
-                text.push_str(&format!("({title}{pid}) {line}\n"));
+                text.push_str(&format!("({title}{pid}{ip}) {line}\n"));
             }
         }
         self.print(stderr, text);

@@ -394,6 +394,9 @@ impl Worker {
         }
         let result = match started {
             Ok(actor) => {
+                if let Some(title) = actor.title(py) {
+                    self.session.client.set_title(&title);
+                }
                 self.actor = Some(actor);
                 Ok(())
             }
@@ -462,6 +465,14 @@ impl Worker {
     }
 }
 
+impl Actor {
+    /// What its instance calls itself, if its class says how.
+    fn title(&self, py: Python<'_>) -> Option<String> {
+        let title = self.runtime.bind(py).call_method0(intern!(py, "title"));
+        title.and_then(|title| title.extract()).unwrap_or(None)
+    }
+}
+
 /// Runs the event loop of an async actor until the actor ends.
 fn serve_loop(runtime: &Bound<'_, PyAny>, turn: &Turn) -> End {
     let py = runtime.py();
@@ -514,7 +525,15 @@ fn traceback(py: Python<'_>, error: &PyErr) -> PyResult<String> {
 struct WorkerHooks;
 
 impl Hooks for WorkerHooks {
-    fn output(&self, _pid: Option<u32>, _title: &str, _stderr: bool, _lines: &[String]) {}
+    fn output(
+        &self,
+        _pid: Option<u32>,
+        _title: &str,
+        _address: Option<&str>,
+        _stderr: bool,
+        _lines: &[String],
+    ) {
+    }
 
     fn cancel(&self, task: TaskId) {
         if current::interrupt(task) {

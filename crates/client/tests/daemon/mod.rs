@@ -129,7 +129,7 @@ impl Daemon {
 struct Told(fn(&str));
 
 impl Hooks for Told {
-    fn output(&self, _: Option<u32>, _: &str, _: bool, _: &[String]) {}
+    fn output(&self, _: Option<u32>, _: &str, _: Option<&str>, _: bool, _: &[String]) {}
 
     fn cancel(&self, _: TaskId) {}
 

@@ -135,7 +135,13 @@ mod tests {
     fn lines(bytes: usize) -> Peer {
         let process = ProcessId::new(NodeNumber::first_given(0), 1, 1);
         let lines = vec!["x".repeat(bytes)];
-        let message = ToClient::Output { pid: 1, title: "f".to_string(), stderr: false, lines };
+        let message = ToClient::Output {
+            pid: 1,
+            title: "f".to_string(),
+            address: None,
+            stderr: false,
+            lines,
+        };
         Peer::To { process, message: Box::new(message) }
     }
 

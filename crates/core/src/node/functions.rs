@@ -99,7 +99,10 @@ impl Node {
         let driver = self.jobs.get(&job).filter(|job| job.ended_us.is_none());
         if let Some(driver) = driver.map(|job| job.driver) {
             let (title, lines) = ("hoplo".to_string(), vec![line]);
-            self.send(driver, ToClient::Output { pid: 0, title, stderr: true, lines });
+            self.send(
+                driver,
+                ToClient::Output { pid: 0, title, address: None, stderr: true, lines },
+            );
         }
     }
 

@@ -229,6 +229,8 @@ pub enum ToClient {
     Output {
         pid: u32,
         title: String,
+        /// Of its node, if that is not the driver's: the driver's node adds it.
+        address: Option<String>,
         stderr: bool,
         lines: Vec<String>,
     },

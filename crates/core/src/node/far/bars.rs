@@ -27,7 +27,7 @@ impl Node {
             // The ids of its processes begin with its own.
             let line = format!("{BAR_MARK}{{\"dead\": \"{:06x}\"}}", node.number());
             let (pid, title, stderr, lines) = (0, String::new(), true, vec![line]);
-            self.send(driver, ToClient::Output { pid, title, stderr, lines });
+            self.send(driver, ToClient::Output { pid, title, address: None, stderr, lines });
         }
     }
 }

@@ -241,6 +241,12 @@ impl Far {
     pub(super) fn check(&self, me: NodeNumber, now: Instant) {
         self.broker.check(now);
         if let Some(global) = &self.global {
+    /// Where another node is, without its port.
+    fn host_address(&self, node: NodeNumber) -> Option<String> {
+        let (host, _) = self.nodes.get(&node)?.address.rsplit_once(':')?;
+        Some(host.to_string())
+    }
+
             global.check();
         }
         self.transfer.check();

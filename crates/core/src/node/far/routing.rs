@@ -145,7 +145,10 @@ impl Node {
     }
 
     /// What a far node has for a process of ours. It brings the tokens that a daemon gives.
-    pub(super) fn deliver(&mut self, from: NodeNumber, to: ProcessId, message: ToClient) {
+    pub(super) fn deliver(&mut self, from: NodeNumber, to: ProcessId, mut message: ToClient) {
+        if let ToClient::Output { address, .. } = &mut message {
+            *address = self.far.host_address(from);
+        }
         match &message {
             ToClient::LeaseGranted { lease, worker, key, .. } => {
                 if !self.processes.contains_key(&to) {

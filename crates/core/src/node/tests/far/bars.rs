@@ -8,7 +8,7 @@ impl Nodes {
     /// Node 1 tells a driver of node 0 what a worker printed.
     fn prints(&mut self, driver: ProcessId, line: &str) {
         let (pid, title, stderr, lines) = (42, "f".to_string(), true, vec![line.to_string()]);
-        let message = Box::new(ToClient::Output { pid, title, stderr, lines });
+        let message = Box::new(ToClient::Output { pid, title, address: None, stderr, lines });
         self.shells[1].hears(Event::Printed { driver, message });
         self.pump();
     }
