@@ -680,7 +680,7 @@ def empty(shape: int | tuple[int, ...], dtype: Any = float) -> np.ndarray[Any, A
 
 
 def nodes() -> list[dict[str, Any]]:
-    """The nodes of the cluster, a dict for each.
+    """The nodes of the cluster, a dict for each: those that live, then the last 100 that died.
 
     Its keys: NodeID, Alive, NodeManagerAddress, NodeManagerHostname, Resources, Labels (as
     `init` or `hoplo start` was given them), session_dir, and pid (of the daemon).

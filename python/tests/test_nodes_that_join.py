@@ -277,7 +277,25 @@ def test_a_node_whose_daemon_is_killed_is_known_as_dead(machines):
     os.kill(pid, signal.SIGKILL)
     eventually(lambda: states(first) == ["ALIVE", "DEAD"])
     text = first.hoplo("status").stdout
-    assert re.search(r"^node .* dead, .*: its daemon is gone", text, re.M)
+    assert re.search(r"^dead     [0-9a-f]{6}: its daemon is gone", text, re.M)
+
+
+def test_the_dead_stood_before_the_living_and_each_had_a_line(machines):
+    first, second, third = machines(), machines(), machines()
+    address, token = started(first)
+    for _ in range(2):
+        joined(second, address, token)
+        second.hoplo("stop")
+    joined(third, address, token)
+    eventually(lambda: states(first) == ["ALIVE", "ALIVE", "DEAD", "DEAD"])
+    rows = first.status()["nodes"]
+    assert [row["Alive"] for row in rows] == [True, True, False, False]
+    assert rows[2]["NodeID"] > rows[3]["NodeID"], "the last one to die is the first of them"
+    text = first.hoplo("status").stdout
+    assert len(re.findall(r"^node ", text, re.M)) == 2
+    [dead] = re.findall(r"^dead .*", text, re.M)
+    assert f"2 nodes, the last one {rows[2]['NodeID']}: " in dead
+    assert "hoplo list nodes shows" in dead
 
 
 def test_a_node_that_stands_still_is_declared_dead_and_joins_again(machines):

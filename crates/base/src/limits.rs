@@ -1320,6 +1320,9 @@ pub const NODES_SETTLED_KEPT: usize = 1000;
 pub const LOAD_GATHERED: Duration = Duration::from_millis(2);
 
 /// Values of refs that go with the call to another node that names them, together. A link of 1 Gbit/s carries them in the time that a worker there
+/// Of them, and of those that died just now, so many are shown. More are kept: their rows say who has what was at home there.
+pub const NODES_DEAD_SHOWN: usize = 100;
+
 /// would wait for an answer, 0.15 ms.
 pub const VALUES_SENT_AHEAD_BYTES: usize = 16 * 1024;
 

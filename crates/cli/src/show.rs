@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
+use hoplo_base::limits::NODES_DEAD_SHOWN;
 use hoplo_base::{Size, shown};
 use serde_json::Value;
 
@@ -73,8 +74,9 @@ fn write_status(out: &mut Vec<u8>, status: &Value, missing: &[String]) -> Result
     writeln!(out, "hoplo {}, daemon pid {}", text(&status["version"]), text(&status["pid"]))?;
     writeln!(out, "session  {}", text(&status["session_dir"]))?;
     let nodes = rows(&status["nodes"]);
+    let (living, dead): (Vec<_>, Vec<_>) = nodes.iter().partition(|node| node["Alive"] == true);
     // Of a node by itself there is nothing to say.
-    for node in nodes.iter().filter(|_| nodes.len() > 1) {
+    for node in living.into_iter().filter(|_| nodes.len() > 1) {
         let here = here(&node["NodeID"], status);
         let (id, state) = (text(&node["NodeID"]), text(&node["State"]).to_lowercase());
         let (host, address) =
@@ -83,6 +85,21 @@ fn write_status(out: &mut Vec<u8>, status: &Value, missing: &[String]) -> Result
         match node["Reason"].as_str() {
             Some(why) => writeln!(out, ": {}", shown(why))?,
             None => writeln!(out, ", CPU {}", node["Resources"]["CPU"].as_f64().unwrap_or(0.0))?,
+        }
+    }
+    // The last to die is the first of them.
+    if let Some(last) = dead.first() {
+        let (id, why) = (text(&last["NodeID"]), text(&last["Reason"]));
+        let why = shown(&why);
+        match dead.len() {
+            1 => writeln!(out, "dead     {id}: {why}")?,
+            count => {
+                let more = if count < NODES_DEAD_SHOWN { "" } else { " or more" };
+                writeln!(
+                    out,
+                    "dead     {count} nodes{more}, the last one {id}: {why} (hoplo list nodes shows them)"
+                )?;
+            }
         }
     }
     for line in missing {

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use hoplo_base::bundles::{Asked, InGroup, MARK};
+use hoplo_base::limits::NODES_DEAD_SHOWN;
 use hoplo_base::{NodeNumber, ObjectId, ProcessId, ResourceSet};
 use hoplo_core::actors::life::ActorRow;
 use hoplo_core::control::{ActorPhase, NodeEntry, NodeState};
@@ -143,11 +144,14 @@ impl Daemon {
         parts::sum(std::iter::once(own).chain(others))
     }
 
-    /// Those that are there, and those that are not any more; of this head only its present life.
+    /// Those that are there, then those that died last, the last one first; of this head only its present life.
     fn nodes(&self) -> Value {
         let nodes = self.control.nodes().into_iter();
-        nodes
-            .filter(|node| !node.head || !node.state.is_dead())
+        let nodes = nodes.filter(|node| !node.head || !node.state.is_dead());
+        let (dead, living): (Vec<_>, Vec<_>) = nodes.partition(|node| node.state.is_dead());
+        living
+            .into_iter()
+            .chain(last_to_die(dead))
             .map(|node| node_json(&node))
             .collect()
     }
@@ -283,6 +287,14 @@ impl Daemon {
                 "infeasible": stuck.is_some_and(|stuck| stuck.infeasible),
             })
         });
+        // Each counts where it runs; one that waits for a place, at its home.
+        let me = self.node.config().node;
+        let living =
+            self.node.actors.rows().filter(|row| !matches!(row.state, ActorState::Dead { .. }));
+        let at: Vec<_> = living.map(|row| row.worker.map(|worker| worker.node())).collect();
+        let at_home = at.iter().filter(|node| **node == Some(me)).count();
+        let actors_waiting = at.iter().filter(|node| node.is_none()).count();
+        let actors_here = at_home + self.node.hosted().count();
         let jobs = self.node.jobs().filter(|job| job.ended_us.is_none()).map(|job| {
             json!({
                 "job": job.id.to_string(),
@@ -296,14 +308,6 @@ impl Daemon {
         let measured = self.node.processes().filter(|process| process.kind != Kind::Tool);
         let in_use = measured.filter_map(Process::known_pid).filter_map(machine::own_bytes);
         json!({
-        // Each counts where it runs; one that waits for a place, at its home.
-        let me = self.node.config().node;
-        let living =
-            self.node.actors.rows().filter(|row| !matches!(row.state, ActorState::Dead { .. }));
-        let at: Vec<_> = living.map(|row| row.worker.map(|worker| worker.node())).collect();
-        let at_home = at.iter().filter(|node| **node == Some(me)).count();
-        let actors_waiting = at.iter().filter(|node| node.is_none()).count();
-        let actors_here = at_home + self.node.hosted().count();
             "version": env!("CARGO_PKG_VERSION"),
             "pid": std::process::id(),
             "session_dir": self.session.path(),
@@ -366,6 +370,17 @@ impl Daemon {
             "restores": totals.restores,
         })
     }
+}
+
+/// Those of which not all nodes have heard yet died last.
+fn last_to_die(mut dead: Vec<NodeEntry>) -> Vec<NodeEntry> {
+    let died = |node: &NodeEntry| match node.state {
+        NodeState::Settled { died, .. } => died,
+        NodeState::Dead { .. } | NodeState::Alive | NodeState::Draining => u64::MAX,
+    };
+    dead.sort_by_key(|node| std::cmp::Reverse((died(node), node.node)));
+    dead.truncate(NODES_DEAD_SHOWN);
+    dead
 }
 
 fn node_resources(node: &NodeEntry) -> Value {

@@ -248,7 +248,7 @@ class WorkerState(StateSchema):
 
 @dataclass(frozen=True)
 class NodeState(StateSchema):
-    """A node; those that left are there for a while."""
+    """A node; of those that left the last 100 are there."""
 
     node_id: str
     state: str
