@@ -1029,6 +1029,9 @@ pub const MEMBER_BEAT: Duration = Duration::from_millis(180);
 /// It hears so often that it is heard.
 pub const MEMBER_HEARD: Duration = Duration::from_secs(3);
 
+/// A node that hears nothing of the head for so long takes it for silent.
+pub const HEAD_SILENT: Duration = Duration::from_secs(5);
+
 /// A node of which a judge heard nothing for so long is probed, directly and through two others.
 pub const MEMBER_SILENT: Duration = Duration::from_millis(400);
 
@@ -1074,6 +1077,7 @@ const _: () = assert!(HEARTBEAT.as_millis() * 3 < HEARTBEAT_MISSED.as_millis());
 const _: () = assert!(MEMBER_BEAT.as_millis() < NODE_LATE.as_millis());
 const _: () = assert!(MEMBER_HEARD.as_millis() * 5 < NODE_ALONE.as_millis());
 const _: () = assert!(NODE_ALONE.as_millis() < MEMBER_ASTRAY.as_millis());
+const _: () = assert!(MEMBER_HEARD.as_millis() + MEMBER_BEAT.as_millis() < HEAD_SILENT.as_millis());
 const _: () = assert!(ACTING_RENEW.as_millis() * 3 < ACTING_LEASE.as_millis());
 const _: () = assert!(ACTING_RENEW.as_millis() * 2 <= ACTING_SILENT.as_millis());
 const _: () = assert!(CONFIG_WATCH.as_millis() < ACTING_RENEW.as_millis());
@@ -1316,13 +1320,13 @@ pub const DRAIN_SHOWN: Duration = Duration::from_secs(30);
 /// Rows of nodes that are dead for long and of no use to anybody, but to people who ask why they died.
 pub const NODES_SETTLED_KEPT: usize = 1000;
 
+/// Of them, and of those that died just now, so many are shown. More are kept: their rows say who has what was at home there.
+pub const NODES_DEAD_SHOWN: usize = 100;
+
 /// A change of a node's load is told so much later, with what came meanwhile.
 pub const LOAD_GATHERED: Duration = Duration::from_millis(2);
 
 /// Values of refs that go with the call to another node that names them, together. A link of 1 Gbit/s carries them in the time that a worker there
-/// Of them, and of those that died just now, so many are shown. More are kept: their rows say who has what was at home there.
-pub const NODES_DEAD_SHOWN: usize = 100;
-
 /// would wait for an answer, 0.15 ms.
 pub const VALUES_SENT_AHEAD_BYTES: usize = 16 * 1024;
 

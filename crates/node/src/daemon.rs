@@ -547,6 +547,8 @@ impl Daemon {
                 }
                 Word::Fenced { why } => self.is_fenced(why),
                 Word::Head { address } => self.head_is_at(address),
+                Word::HeadSilent { since } => self.handle(Event::HeadSilent { since }),
+                Word::HeadHeard => self.handle(Event::HeadHeard),
                 Word::Over => {
                     let why = "the head of its cluster was stopped".to_string();
                     self.handle(Event::Stop { why });

@@ -12,6 +12,9 @@
 //! does outside does not go on twice for long. When a control node speaks to it again, and it was not declared dead, it takes work again
 //! under its number. Who was declared dead ends its workers at once, and joins again under a new number.
 //!
+//! Its daemon is told as soon as the head is silent (all refuse, or `HEAD_SILENT` without a word), and when it speaks again: what waits for
+//! it is to know.
+//!
 //! A node that was stopped itself counts that time for nothing: its workers may have been stopped with it, and whoever declared it dead
 //! tells it as soon as it speaks.
 //!
@@ -51,6 +54,8 @@ pub enum Event {
     Silent {
         control_node: usize,
     },
+    /// Another node is head: what was found of the one before says nothing of it.
+    HeadChanged,
     /// This number was declared dead.
     Fenced {
         why: String,
@@ -66,6 +71,10 @@ pub enum Effect {
     TakeWork,
     /// Give up this number, and ask for another one.
     JoinAgain,
+    /// No control node answers, since then.
+    HeadSilent { since: Instant },
+    /// One does again.
+    HeadHeard,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +93,8 @@ pub struct Standing {
     reached_at: Instant,
     /// Those that were found refusing since one last spoke, and not silent after that.
     refusing: BTreeSet<usize>,
+    /// It was told that no control node answers.
+    silent: bool,
     /// When the last event came.
     turned_at: Instant,
 }
@@ -98,6 +109,7 @@ impl Standing {
             heard_at: now,
             reached_at: now,
             refusing: BTreeSet::new(),
+            silent: false,
             turned_at: now,
         }
     }
@@ -108,6 +120,9 @@ impl Standing {
             Event::Heard => {
                 (self.heard_at, self.reached_at) = (now, now);
                 self.refusing.clear();
+                if std::mem::take(&mut self.silent) {
+                    effects.push(Effect::HeadHeard);
+                }
                 if self.state == State::Ended {
                     self.state = State::Going;
                     effects.push(Effect::TakeWork);
@@ -123,6 +138,10 @@ impl Standing {
             Event::Silent { control_node } => {
                 self.refusing.remove(&control_node);
             }
+            Event::HeadChanged => {
+                self.refusing.clear();
+                self.silent = false;
+            }
             Event::Fenced { why } => {
                 if self.state == State::Going {
                     effects.push(Effect::EndWorkers { why });
@@ -133,6 +152,10 @@ impl Standing {
                 }
             }
             Event::Tick => {}
+        }
+        if let Some(since) = self.silent_since(now).filter(|_| !self.silent) {
+            self.silent = true;
+            effects.push(Effect::HeadSilent { since });
         }
         if let Some((at, why)) = self.end().filter(|(at, _)| *at <= now) {
             assert!(self.state == State::Going, "STAND-1");
@@ -170,6 +193,12 @@ impl Standing {
                 silent.into_iter().chain(refused).min()
             }
         }
+    }
+
+    fn silent_since(&self, now: Instant) -> Option<Instant> {
+        let refused = self.all_refuse().then_some(now);
+        refused
+            .or_else(|| (now.since(self.heard_at) >= limits::HEAD_SILENT).then_some(self.heard_at))
     }
 
     fn all_refuse(&self) -> bool {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use hoplo_base::{NodeNumber, ObjectId, ProcessId};
+use hoplo_base::{Instant, NodeNumber, ObjectId, ProcessId};
 use hoplo_wire::Location;
 use hoplo_wire::control::{Key, Refusal, Table};
 use hoplo_wire::node::{DeathCause, JobConfig, Obituary, PythonEnv, RuntimeEnv, ToClient, ToNode};
@@ -134,6 +134,11 @@ pub enum Event {
         entry: Box<NodeEntry>,
         index: u64,
     },
+    /// The head says nothing, since then: its machine refuses, or is silent.
+    HeadSilent {
+        since: Instant,
+    },
+    HeadHeard,
     /// A frame waits to leave this node, or to be handed to a process of it: answered by `Go`. All that its sender, if that
     /// is a process of this node, wrote to its socket before was handed in.
     Passing {

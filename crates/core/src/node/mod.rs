@@ -281,6 +281,8 @@ impl Node {
             Event::ChannelEnded { caller, worker, unstarted, obituary } => {
                 self.on_channel_ended(caller, worker, unstarted, obituary);
             }
+            Event::HeadSilent { since } => self.on_head_silent(since),
+            Event::HeadHeard => self.on_head_heard(),
             Event::Printed { driver, message } => self.send(driver, *message),
             Event::CallsRevoked { caller, worker, seqs, kept } => {
                 self.send(caller, ToClient::Revoked { worker, seqs, kept });

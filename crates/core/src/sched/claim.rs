@@ -24,6 +24,14 @@ pub fn lack_of(why_never: &str) -> &str {
     why_never.split_once(NEAREST).map_or(why_never, |(lack, _)| lack)
 }
 
+/// Who waits for the head is told this of it.
+pub fn silence_of_head(address: &str, since: Instant, now: Instant) -> String {
+    match now.since(since).as_secs() {
+        0 => format!("the head ({address}) does not answer"),
+        seconds => format!("the head ({address}) has not answered for {seconds} s"),
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Claimant {
     Actor { actor: ActorId, incarnation: u32 },

@@ -109,6 +109,11 @@ pub(crate) enum Word {
     Fenced {
         why: String,
     },
+    /// The head says nothing, since then.
+    HeadSilent {
+        since: hoplo_base::Instant,
+    },
+    HeadHeard,
     /// There is no cluster any more.
     Over,
     /// The head of this cluster says that it listens there, and this node did not hear it elsewhere.

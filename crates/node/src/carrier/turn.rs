@@ -538,6 +538,10 @@ impl Turn {
         for effect in effects {
             match effect {
                 standing::Effect::EndWorkers { why } => self.shared.say(Word::Fenced { why }),
+                standing::Effect::HeadSilent { since } => {
+                    self.shared.say(Word::HeadSilent { since });
+                }
+                standing::Effect::HeadHeard => self.shared.say(Word::HeadHeard),
                 // Its workers are gone with its daemon's session, which has begun anew.
                 standing::Effect::TakeWork | standing::Effect::JoinAgain => {}
             }
@@ -571,6 +575,7 @@ impl Turn {
             self.hub.close(link);
             self.links.remove(&link);
         }
+        self.stand(standing::Event::HeadChanged);
     }
 
     fn head_opened(&mut self) {

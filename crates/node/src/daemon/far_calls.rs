@@ -136,7 +136,12 @@ impl Daemon {
                     self.finish_sweep();
                 }
             }
-            Word::Verdict { .. } | Word::Fenced { .. } | Word::Over | Word::Head { .. } => {
+            Word::Verdict { .. }
+            | Word::Fenced { .. }
+            | Word::HeadSilent { .. }
+            | Word::Head { .. }
+            | Word::HeadHeard
+            | Word::Over => {
                 unreachable!("that is about members")
             }
         }

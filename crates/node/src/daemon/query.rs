@@ -152,7 +152,16 @@ impl Daemon {
         living
             .into_iter()
             .chain(last_to_die(dead))
-            .map(|node| node_json(&node))
+            .map(|node| {
+                let mut row = node_json(&node);
+                if let Some((head, since)) = self.node.silent_head()
+                    && head.node == node.node
+                {
+                    let seconds = self.now.since(since).as_secs();
+                    row["Reason"] = json!(format!("it has not answered for {seconds} s"));
+                }
+                row
+            })
             .collect()
     }
 

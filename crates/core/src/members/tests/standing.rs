@@ -28,7 +28,7 @@ fn pass(node: &mut Standing, from: u64, to: u64, finds: &[Event]) -> Vec<Effect>
 fn thirty_seconds_of_silence_end_the_workers_once() {
     let mut node = node(1);
     let silent = [Event::Silent { control_node: 0 }];
-    assert_eq!(pass(&mut node, 0, 29_500, &silent), []);
+    assert_eq!(ends(&pass(&mut node, 0, 29_500, &silent)), 0);
     let effects = pass(&mut node, 30_000, 90_000, &silent);
     assert_eq!((effects.len(), ends(&effects)), (1, 1), "{effects:?}");
     assert_eq!(node.next_deadline(), None);
@@ -38,7 +38,7 @@ fn thirty_seconds_of_silence_end_the_workers_once() {
 fn a_head_that_restarts_costs_no_worker_however_long_it_takes() {
     let mut node = node(1);
     let refused = [Event::Refused { control_node: 0 }];
-    assert_eq!(pass(&mut node, 0, 600_000, &refused), []);
+    assert_eq!(ends(&pass(&mut node, 0, 600_000, &refused)), 0);
     let silent = [Event::Silent { control_node: 0 }];
     assert_eq!(ends(&pass(&mut node, 600_500, 640_000, &silent)), 1, "its machine is gone as well");
 }
@@ -59,7 +59,7 @@ fn patience_with_a_head_that_is_gone_may_be_bounded() {
     let options = Options { patience_refused: Some(ms(60_000)), ..Options::new(1) };
     let mut node = Standing::new(options, at(0));
     let refused = [Event::Refused { control_node: 0 }];
-    assert_eq!(pass(&mut node, 0, 59_500, &refused), []);
+    assert_eq!(ends(&pass(&mut node, 0, 59_500, &refused)), 0);
     assert_eq!(ends(&pass(&mut node, 60_000, 61_000, &refused)), 1);
 }
 
@@ -70,8 +70,33 @@ fn who_is_heard_of_again_takes_work_under_its_number() {
     let mut effects = Vec::new();
     node.handle(at(41_000), Event::Heard, &mut effects);
     node.handle(at(41_100), Event::Heard, &mut effects);
-    assert_eq!(effects, [Effect::TakeWork]);
+    assert_eq!(effects, [Effect::HeadHeard, Effect::TakeWork]);
     assert_eq!(node.next_deadline(), Some(at(41_100) + limits::NODE_LATE));
+}
+
+/// A daemon that did not know that its head is gone let wait for it what it could have run itself, and said so to nobody.
+#[test]
+fn a_silent_head_is_told_once_and_so_is_that_it_speaks_again() {
+    let mut node = node(1);
+    let mut effects = pass(&mut node, 0, 500, &[Event::Heard]);
+    effects.extend(pass(&mut node, 1000, 9000, &[Event::Refused { control_node: 0 }]));
+    assert_eq!(effects, [Effect::HeadSilent { since: at(1000) }]);
+    assert_eq!(pass(&mut node, 9500, 9500, &[Event::Heard]), [Effect::HeadHeard]);
+    // One that only says nothing may be busy for a while.
+    let quiet = 9500 + limits::HEAD_SILENT.as_millis() as u64;
+    assert_eq!(pass(&mut node, 10_000, quiet - 500, &[]), []);
+    assert_eq!(pass(&mut node, quiet, quiet + 5000, &[]), [Effect::HeadSilent { since: at(9500) }]);
+}
+
+/// Nothing was told of a second head that died before it was heard: the first one had been silent already.
+#[test]
+fn the_silence_of_another_head_is_told_as_well() {
+    let mut node = node(1);
+    let refused = [Event::Refused { control_node: 0 }];
+    let silent = |since| Effect::HeadSilent { since: at(since) };
+    assert_eq!(pass(&mut node, 500, 2000, &refused), [silent(500)]);
+    assert_eq!(pass(&mut node, 2500, 2500, &[Event::HeadChanged]), []);
+    assert_eq!(pass(&mut node, 3000, 4000, &refused), [silent(3000)]);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use hoplo_wire::node::{GroupSpec, GroupState, ToClient, ToNode};
 use hoplo_wire::peer::Peer;
 
 use super::Node;
+use crate::sched::claim::silence_of_head;
 use crate::sched::{groups, local};
 
 #[derive(Debug, Default)]
@@ -74,9 +75,35 @@ impl Node {
             }
             other => unreachable!("{other:?} is not about a group"),
         };
+        self.tell_of_silent_head(from, &message);
         if let Some(planner) = planner.filter(|planner| self.is_sent_to(*planner)) {
             self.forward(planner, from, message);
         }
+    }
+
+    /// Those that wait for groups hear that the head says nothing.
+    pub(super) fn groups_of_silent_head(&mut self) {
+        for (from, message) in self.far.group_asks.open() {
+            self.tell_of_silent_head(from, &message);
+        }
+    }
+
+    fn tell_of_silent_head(&mut self, from: ProcessId, message: &ToNode) {
+        let Some((head, since)) = self.silent_head() else { return };
+        let silence = silence_of_head(&head.address, since, self.now);
+        let said = match message {
+            ToNode::GroupWatch { request, group } if self.planner_of(*group) == head.node => {
+                let why = format!("placement {group} waits: {silence}; it waits for it");
+                ToClient::GroupState { request: *request, state: GroupState::Waits { why } }
+            }
+            ToNode::GroupCreate { .. } => {
+                let line = format!("a placement group is not made yet: {silence}; it waits for it");
+                let (title, lines) = ("hoplo".to_string(), vec![line]);
+                ToClient::Output { pid: 0, title, address: None, stderr: true, lines }
+            }
+            _ => return,
+        };
+        self.send(from, said);
     }
 
     /// The head has a last word for a process of ours.

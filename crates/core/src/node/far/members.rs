@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use hoplo_base::limits::TOLD_HEAD_OF_EACH;
-use hoplo_base::{JobId, NodeNumber, ProcessId};
+use hoplo_base::{Instant, JobId, NodeNumber, ProcessId};
 use hoplo_wire::node::{DeathCause, Obituary, ToClient};
 use hoplo_wire::peer::Peer;
 
@@ -15,6 +15,7 @@ use crate::control::{NodeEntry, NodeState};
 use crate::node::Effect;
 use crate::node::Timer;
 use crate::objects;
+use crate::sched::broker;
 use crate::transfer;
 
 impl Node {
@@ -50,6 +51,7 @@ impl Node {
         let new_head = entry.head && self.far.head != Some(node);
         if new_head {
             self.far.head = Some(node);
+            self.on_head_heard();
         }
         let (is_me, drained) = (node == self.me(), self.drains());
         let keeper = self.keeper();
@@ -87,6 +89,26 @@ impl Node {
         if self.keeper() != keeper {
             self.look_at_keeper();
         }
+    }
+
+    pub(in crate::node) fn on_head_silent(&mut self, since: Instant) {
+        let Some(head) = self.far.head.and_then(|head| self.far.nodes.get(&head)) else { return };
+        let address = head.address.clone();
+        self.far.head_silent = Some(since);
+        self.pass_to_broker(broker::Event::HeadSilent { address, since });
+        self.groups_of_silent_head();
+    }
+
+    pub(in crate::node) fn on_head_heard(&mut self) {
+        if self.far.head_silent.take().is_some() {
+            self.pass_to_broker(broker::Event::HeadHeard);
+        }
+    }
+
+    /// The head, if it says nothing, and since when.
+    pub fn silent_head(&self) -> Option<(&NodeEntry, Instant)> {
+        let head = self.far.head.and_then(|head| self.far.nodes.get(&head))?;
+        Some((head, self.far.head_silent?))
     }
 
     /// That node's row changed, or it is dead. Of all rows only this one and the heir's need be looked at, unless it was the heir: what

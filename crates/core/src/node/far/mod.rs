@@ -84,6 +84,8 @@ pub(super) struct Far {
     /// Questions for objects whose senders have heard of deaths that this node has still to hear of.
     ahead: Vec<WantAhead>,
     head: Option<NodeNumber>,
+    /// Since when that says nothing.
+    head_silent: Option<Instant>,
     claims: Claims,
     /// Of a head: who has passed which death.
     passed: Passed,
@@ -195,6 +197,7 @@ impl Far {
             dead: BTreeMap::new(),
             ahead: Vec::new(),
             head: None,
+            head_silent: None,
             claims: Claims::new(me),
             passed: Passed::default(),
             covers: BTreeMap::new(),
@@ -238,15 +241,15 @@ impl Far {
 }
 
 impl Far {
-    pub(super) fn check(&self, me: NodeNumber, now: Instant) {
-        self.broker.check(now);
-        if let Some(global) = &self.global {
     /// Where another node is, without its port.
     fn host_address(&self, node: NodeNumber) -> Option<String> {
         let (host, _) = self.nodes.get(&node)?.address.rsplit_once(':')?;
         Some(host.to_string())
     }
 
+    pub(super) fn check(&self, me: NodeNumber, now: Instant) {
+        self.broker.check(now);
+        if let Some(global) = &self.global {
             global.check();
         }
         self.transfer.check();

@@ -238,12 +238,12 @@ impl Node {
     }
 
     /// Asks every process, and every node, that is not known to be late.
-    fn begin_round(&mut self, asker: Asker, request: u64, topic: Topic, heard: Heard) {
+    fn begin_round(&mut self, asker: Asker, request: u64, mut topic: Topic, mut heard: Heard) {
         self.queries.last += 1;
         let number = self.queries.last;
         let waiting = self.ask_processes(number, &topic);
         let nodes = match asker {
-            Asker::Process(_) => self.ask_nodes(number, &topic),
+            Asker::Process(_) => self.ask_nodes(number, &mut topic, &mut heard),
             Asker::Node(_) => BTreeSet::new(),
         };
         let reading = match (&topic, asker) {

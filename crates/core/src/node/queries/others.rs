@@ -7,9 +7,10 @@ use hoplo_base::{NodeNumber, ProcessId, Size};
 use hoplo_wire::peer::Peer;
 use hoplo_wire::why::{Question, Told};
 
-use super::round::{Asker, Topic, bytes_of};
+use super::round::{Asker, Heard, Topic, bytes_of};
 use crate::node::Node;
 use crate::node::queue::Work;
+use crate::sched::claim::silence_of_head;
 
 impl Node {
     /// An answer reaches it.
@@ -30,9 +31,14 @@ impl Node {
         format!("{name} did not answer within {} s", INSPECT_PATIENCE.as_secs())
     }
 
-    /// Those that were asked.
-    pub(super) fn ask_nodes(&mut self, request: u64, topic: &Topic) -> BTreeSet<NodeNumber> {
-        let message = |node: NodeNumber| match topic {
+    /// Those that were asked. A head that is known to be silent is not waited for.
+    pub(super) fn ask_nodes(
+        &mut self,
+        request: u64,
+        topic: &mut Topic,
+        heard: &mut Heard,
+    ) -> BTreeSet<NodeNumber> {
+        let message = |node: NodeNumber| match &*topic {
             Topic::Here(here) => {
                 let kind = here.kind().filter(|_| here.is_for(node));
                 kind.map(|kind| query(request, kind, here.argument()))
@@ -45,7 +51,17 @@ impl Node {
             Topic::Part { .. } => None,
         };
         let asked = self.other_nodes().filter_map(|entry| Some((entry.node, message(entry.node)?)));
-        let asked: Vec<_> = asked.collect();
+        let mut asked: Vec<_> = asked.collect();
+        if let Some((head, since)) = self.silent_head()
+            && let Some(at) = asked.iter().position(|(node, _)| *node == head.node)
+        {
+            asked.remove(at);
+            let silence = silence_of_head(&head.address, since, self.now);
+            heard.others.missing.push(format!("{silence}: what only it knows is missing here"));
+            if let Topic::Why { inquiry, .. } = topic {
+                inquiry.cannot(head.node);
+            }
+        }
         let nodes = asked.iter().map(|(node, _)| *node).collect();
         for (node, message) in asked {
             self.send_peer(node, message);

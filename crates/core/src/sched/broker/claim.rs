@@ -56,7 +56,9 @@ pub(super) struct Claim {
     pub(super) pause: Option<Duration>,
     /// When it is looked at again; of a claim that was asked: when the question counts as lost.
     pub(super) due: Option<Instant>,
-    /// What who waits was told last.
+    /// Why it waits, as a local scheduler or the head said last.
+    pub(super) said: Option<Stuck>,
+    /// What who waits was told last: the same, and that the head is silent.
     pub(super) told: Option<Stuck>,
     /// Leases for which room was found and that are not granted.
     pub(super) coming: u32,
@@ -116,6 +118,7 @@ impl Claim {
             refused: false,
             pause: None,
             due: None,
+            said: None,
             told: None,
             coming: 0,
             counted: false,

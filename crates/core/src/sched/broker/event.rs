@@ -1,6 +1,6 @@
 //! What the broker is told, and what it wants.
 
-use hoplo_base::{ActorId, GroupId, JobId, NodeNumber, ProcessId, ResourceSet};
+use hoplo_base::{ActorId, GroupId, Instant, JobId, NodeNumber, ProcessId, ResourceSet};
 use hoplo_wire::node::Shape;
 use hoplo_wire::peer::Found;
 
@@ -67,6 +67,13 @@ pub enum Event {
         claimant: Claimant,
         node: NodeNumber,
     },
+    /// The head answers nothing, since then.
+    HeadSilent {
+        address: String,
+        since: Instant,
+    },
+    /// It speaks again, or another node is head.
+    HeadHeard,
     /// This placement group is no more.
     GroupEnded {
         group: GroupId,

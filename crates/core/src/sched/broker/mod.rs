@@ -33,6 +33,9 @@
 //! **Withdrawing.** When a demand falls, what is beyond one round here goes first, then what was asked for longest ago
 //! elsewhere. An absolute number that crossed a grant may be too high at that node; so who was asked twice is told 0 at the end.
 //!
+//! **A silent head.** While it answers nothing, what spreads is wanted here like everything else, if this node could run it: to spread is a
+//! wish. What has to wait for the head is told so (`words`). Nothing is sought before it speaks again; then all claims are looked at anew.
+//!
 //! # Invariants
 //! - BRK-1: the parts of a claim sum to at most what is wanted.
 //! - BRK-2: who is asked grants, queues or refuses; nobody forwards. Nothing that a peer asks comes by here.
@@ -52,7 +55,7 @@ use hoplo_base::limits::{LEASES_FREE_MAX, NODE_UNKNOWN_AFTER};
 use hoplo_base::{ActorId, Instant, JobId, NodeNumber, ResourceSet};
 use hoplo_wire::node::{LabelSelector, Shape, Strategy};
 
-use super::claim::{Claimant, Stuck};
+use super::claim::{Claimant, Stuck, silence_of_head};
 use super::place::{Place, selectors};
 
 use claim::{Claim, Mode, Seeking};
@@ -71,6 +74,14 @@ pub struct Broker {
     by_seek: BTreeMap<u64, Claimant>,
     last_seek: u64,
     due: BTreeSet<(Instant, Claimant)>,
+    silent: Option<SilentHead>,
+}
+
+/// It answers nothing.
+#[derive(Debug)]
+struct SilentHead {
+    address: String,
+    since: Instant,
 }
 
 impl Broker {
@@ -86,6 +97,7 @@ impl Broker {
             by_seek: BTreeMap::new(),
             last_seek: 0,
             due: BTreeSet::new(),
+            silent: None,
         }
     }
 
@@ -109,7 +121,13 @@ impl Broker {
             }
             Event::Found { seek, found } => self.on_found(now, seek, found, effects),
             Event::Granted { claimant, node } => self.on_granted(now, claimant, node, effects),
-            Event::Stuck { claimant, node, stuck } => self.on_stuck(claimant, node, stuck, effects),
+            Event::Stuck { claimant, node, stuck } => {
+                self.on_stuck(now, claimant, node, stuck, effects);
+            }
+            Event::HeadSilent { address, since } => {
+                self.on_head_silent(now, SilentHead { address, since }, effects);
+            }
+            Event::HeadHeard => self.on_head_heard(now, effects),
             Event::Failed { claimant, node } => self.end(claimant, Some(node), effects),
             Event::GroupEnded { group } => {
                 let in_it = |claim: &Claim| group_of(&claim.shape.resources) == Some(group);
@@ -255,7 +273,7 @@ impl Broker {
         let more = wanted > claim.wanted;
         claim.counted &= !more;
         claim.wanted = wanted;
-        let refused = claim.refused;
+        let refused = claim.refused || self.silent.is_some();
         if refused {
             self.tell_coming(claimant, effects); // a moment ago
         }
@@ -320,10 +338,11 @@ impl Broker {
             part.sent = part.sent.saturating_sub(1);
             part.wanted = part.wanted.saturating_sub(1);
         }
-        self.tell(claimant, None, effects);
-        if self.claims[&claimant].wanted == 0 {
+        if claim.wanted == 0 {
+            self.tell(now, claimant, None, effects);
             return self.end(claimant, None, effects);
         }
+        self.tell(now, claimant, None, effects);
         self.fit(now, claimant, effects);
     }
 
@@ -399,8 +418,8 @@ impl Broker {
 
     fn mode(&self, shape: &Shape) -> Mode {
         match shape.strategy {
-            Strategy::Spread => Mode::Spread,
-            Strategy::Default => Mode::Home,
+            Strategy::Spread if self.silent.is_none() => Mode::Spread,
+            Strategy::Spread | Strategy::Default => Mode::Home,
             Strategy::Node { node, soft } => match self.places.get(&node) {
                 Some(place) if !soft && self.takes(place) => Mode::At(node),
                 Some(place) if soft && self.could(place, shape) => Mode::At(node),
@@ -450,6 +469,7 @@ impl Broker {
 
     fn on_stuck(
         &mut self,
+        now: Instant,
         claimant: Claimant,
         node: NodeNumber,
         stuck: Option<Stuck>,
@@ -475,14 +495,66 @@ impl Broker {
             Stuck { reason: far.and(stuck.reason), ..stuck }
         };
         let stuck = if node == self.here { stuck } else { stuck.map(reason) };
-        self.tell(claimant, stuck, effects);
+        self.tell(now, claimant, stuck, effects);
     }
 
-    fn tell(&mut self, claimant: Claimant, stuck: Option<Stuck>, effects: &mut Vec<Effect>) {
-        let claim = self.claims.get_mut(&claimant).expect("the caller looked it up");
+    fn tell(
+        &mut self,
+        now: Instant,
+        claimant: Claimant,
+        stuck: Option<Stuck>,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.claims.get_mut(&claimant).expect("the caller looked it up").said = stuck;
+        self.tell_words(now, claimant, effects);
+    }
+
+    fn tell_words(&mut self, now: Instant, claimant: Claimant, effects: &mut Vec<Effect>) {
+        let stuck = self.words(now, &self.claims[&claimant]);
+        let claim = self.claims.get_mut(&claimant).expect("it was just looked up");
         if claim.told != stuck {
             claim.told = stuck.clone();
             effects.push(Effect::Tell { claimant, stuck });
+        }
+    }
+
+    /// Why it waits, for who waits.
+    fn words(&self, now: Instant, claim: &Claim) -> Option<Stuck> {
+        let seeks = matches!(self.mode(&claim.shape), Mode::Home | Mode::Spread);
+        let Some(head) = self.silent.as_ref().filter(|_| seeks) else {
+            return claim.said.clone();
+        };
+        let silence = silence_of_head(&head.address, head.since, now);
+        match &claim.said {
+            Some(stuck) if stuck.infeasible => Some(stuck.clone()),
+            Some(stuck) => {
+                let nowhere_else = format!("; no other node is looked for: {silence}");
+                Some(Stuck { reason: stuck.reason.clone().and(nowhere_else), ..stuck.clone() })
+            }
+            None if claim.rest() > 0 => {
+                let reason = format!("{silence}; it waits for it").into();
+                Some(Stuck { reason, infeasible: false })
+            }
+            None => None,
+        }
+    }
+
+    fn on_head_silent(&mut self, now: Instant, head: SilentHead, effects: &mut Vec<Effect>) {
+        self.silent = Some(head);
+        for claimant in self.claims.keys().copied().collect::<Vec<_>>() {
+            self.refuse(claimant, effects);
+            self.fit(now, claimant, effects);
+            self.tell_words(now, claimant, effects);
+        }
+    }
+
+    fn on_head_heard(&mut self, now: Instant, effects: &mut Vec<Effect>) {
+        if self.silent.take().is_none() {
+            return;
+        }
+        self.look_again(now, effects);
+        for claimant in self.claims.keys().copied().collect::<Vec<_>>() {
+            self.tell_words(now, claimant, effects);
         }
     }
 

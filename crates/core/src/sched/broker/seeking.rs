@@ -22,13 +22,16 @@ impl Broker {
                 claim.seeking = Seeking::Looks;
                 self.arm(claimant, now + SEEK_LOST_AFTER);
                 effects.push(Effect::Look { claimant });
+                if self.silent.is_some() {
+                    self.tell_words(now, claimant, effects); // for how long by now
+                }
             }
             Mode::At(_) => {}
             Mode::Nowhere(node) => {
                 let why = self.why_nowhere(node);
                 if self.closed.get(&node) == Some(&false) {
                     let stuck = Stuck { reason: why.into(), infeasible: true };
-                    return self.tell(claimant, Some(stuck), effects);
+                    return self.tell(now, claimant, Some(stuck), effects);
                 }
                 self.end(claimant, None, effects);
                 effects.push(Effect::Fail { claimant, why });
@@ -53,8 +56,9 @@ impl Broker {
                 let stale = claim.stale(now, here).into_iter().map(|(_, count)| count);
                 let movable = claim.part(here).saturating_sub(reserved) + stale.sum::<u32>();
                 let wanted = movable + claim.rest();
-                if wanted == 0 {
-                    return self.pause(now, claimant); // which says nothing of room
+                // Neither says anything of room.
+                if wanted == 0 || self.silent.is_some() {
+                    return self.pause(now, claimant);
                 }
                 (claim.seeking, claim.stands) = (Seeking::Asked, wanted);
                 let (seek, shape) = (claim.seek, claim.shape.clone());
@@ -100,7 +104,7 @@ impl Broker {
                 for (node, count) in rooms {
                     taken += self.move_into(now, claimant, node, count, reserved);
                 }
-                self.not_infeasible(claimant, effects);
+                self.not_infeasible(now, claimant, effects);
                 let claim = self.claims.get_mut(&claimant).expect("it was just looked up");
                 claim.coming += taken;
                 claim.refused = taken == 0;
@@ -124,20 +128,20 @@ impl Broker {
                 for (node, count) in places {
                     self.queue_at(now, claimant, node, count);
                 }
-                self.not_infeasible(claimant, effects);
+                self.not_infeasible(now, claimant, effects);
                 self.fit(now, claimant, effects);
                 self.pause(now, claimant);
             }
             Found::Later => {
                 self.refuse(claimant, effects);
-                self.not_infeasible(claimant, effects);
+                self.not_infeasible(now, claimant, effects);
                 self.pause(now, claimant);
             }
             Found::Never { why } => {
                 self.refuse(claimant, effects);
                 if self.claims[&claimant].asked() == 0 {
                     let stuck = Stuck { reason: why.into(), infeasible: true };
-                    self.tell(claimant, Some(stuck), effects);
+                    self.tell(now, claimant, Some(stuck), effects);
                 }
                 self.pause(now, claimant);
             }
@@ -145,7 +149,7 @@ impl Broker {
     }
 
     /// There is no room for more of it.
-    fn refuse(&mut self, claimant: Claimant, effects: &mut Vec<Effect>) {
+    pub(super) fn refuse(&mut self, claimant: Claimant, effects: &mut Vec<Effect>) {
         self.claims.get_mut(&claimant).expect("it is sought").refused = true;
         self.tell_coming(claimant, effects);
     }
@@ -160,9 +164,9 @@ impl Broker {
         }
     }
 
-    fn not_infeasible(&mut self, claimant: Claimant, effects: &mut Vec<Effect>) {
-        if self.claims[&claimant].told.as_ref().is_some_and(|stuck| stuck.infeasible) {
-            self.tell(claimant, None, effects);
+    fn not_infeasible(&mut self, now: Instant, claimant: Claimant, effects: &mut Vec<Effect>) {
+        if self.claims[&claimant].said.as_ref().is_some_and(|stuck| stuck.infeasible) {
+            self.tell(now, claimant, None, effects);
         }
     }
 

@@ -224,6 +224,48 @@ fn who_spreads_hears_once_how_many_are_coming_when_all_room_is_found() {
     assert_eq!(asks, ["2 of 2 are coming", "ask 0 for 1", "ask 1 for 1"]);
 }
 
+/// With the head killed, tasks that spread began nowhere, also where their own node was free, and nothing named the head.
+#[test]
+fn what_spreads_waited_for_a_silent_head_at_a_free_node() {
+    let mut daemon = Daemon::with(&[1.0, 1.0]);
+    let spread = Shape { strategy: Strategy::Spread, ..cpu() };
+    assert_eq!(daemon.want(MS(0), spread.clone(), 2), ["seek 2"]);
+    let silent = Event::HeadSilent { address: "10.0.0.1:6379".to_string(), since: MS(10) };
+    assert_eq!(daemon.tell(MS(10), silent.clone()), ["0 of 2 are coming", "ask 0 for 2"]);
+    daemon.tell(MS(11), Event::Granted { claimant: demand(), node: node(0) });
+    assert_eq!(daemon.want(MS(12), spread.clone(), 4), ["0 of 4 are coming", "ask 0 for 4"]);
+    // What waits here hears that it is looked for nowhere else, and for how long by now.
+    let stuck = Some(Stuck { reason: "CPU: 1 of 1 in use".into(), infeasible: false });
+    daemon.tell(MS(200), Event::Stuck { claimant: demand(), node: node(0), stuck });
+    let mut now = MS(200);
+    let mut words = Vec::new();
+    while now < MS(8_100) {
+        now = daemon.broker.next_deadline().unwrap();
+        words.extend(daemon.tell(now, Event::Tick));
+    }
+    let last = words.iter().rfind(|said| said.contains("head")).unwrap();
+    let why = "CPU: 1 of 1 in use; no other node is looked for: the head (10.0.0.1:6379) has not answered for ";
+    assert!(last.starts_with(why) && last.ends_with(" s"), "{last}");
+    // It is sought again as soon as the head speaks.
+    let heard = daemon.tell(now, Event::HeadHeard);
+    assert_eq!(heard, ["CPU: 1 of 1 in use", "seek 4"]);
+    let asks = daemon.found(now, rooms(&[(0, 1), (1, 1), (2, 1)]));
+    assert_eq!(asks, ["ask 0 for 2", "ask 1 for 1", "ask 2 for 1", "seek 2"]);
+}
+
+#[test]
+fn what_this_node_cannot_run_says_that_it_waits_for_a_silent_head() {
+    let mut daemon = Daemon::with(&[8.0]);
+    let silent = Event::HeadSilent { address: "10.0.0.1:6379".to_string(), since: MS(0) };
+    assert_eq!(daemon.tell(MS(0), silent), [""; 0]);
+    let wide = Shape::of(ResourceSet::from_units([("CPU", 8.0)]).unwrap());
+    let waits = "the head (10.0.0.1:6379) has not answered for 8 s; it waits for it";
+    assert_eq!(daemon.want(MS(8_000), wide, 1), [waits]);
+    assert_eq!(daemon.broker.explain(demand()).unwrap().reason.to_string(), waits);
+    assert_eq!(daemon.tell(MS(8_500), Event::HeadHeard), ["goes on", "seek 1"]);
+    assert_eq!(daemon.found(MS(8_501), rooms(&[(1, 1)])), ["ask 1 for 1"]);
+}
+
 #[test]
 fn what_was_wanted_after_all_was_found_was_sought_200_ms_later() {
     let mut daemon = Daemon::with(&[1.0, 1.0]);

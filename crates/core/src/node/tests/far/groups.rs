@@ -63,6 +63,30 @@ fn who_waits_for_a_group_of_a_head_that_died_hears_from_the_next_one() {
     assert!(matches!(state(&mut nodes, driver), Some(GroupState::Removed { .. })));
 }
 
+#[test]
+fn who_waits_for_a_group_hears_that_the_head_is_silent() {
+    let mut nodes = Nodes::new(2);
+    let driver = nodes.shells[1].driver();
+    let mut wide = spec();
+    wide.bundles[0].resources = cpus(64.0);
+    nodes.says(1, driver, ToNode::GroupCreate { request: 5, spec: wide });
+    let group = made(&mut nodes, driver).unwrap();
+    nodes.says(1, driver, ToNode::GroupWatch { request: 6, group });
+    state(&mut nodes, driver);
+    let since = nodes.shells[1].now;
+    nodes.shells[1].hears(Event::HeadSilent { since });
+    match state(&mut nodes, driver) {
+        Some(GroupState::Waits { why }) => assert!(why.contains("does not answer"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    nodes.says(1, driver, ToNode::GroupCreate { request: 7, spec: spec() });
+    let said = nodes.shells[1].told(driver, |message| match message {
+        ToClient::Output { lines, .. } => lines.first().cloned(),
+        _ => None,
+    });
+    assert!(said.unwrap().starts_with("a placement group is not made yet: the head ("));
+}
+
 /// Nobody gave it back, and nothing else got it.
 #[test]
 fn a_bundle_of_which_no_head_knows_is_given_back() {

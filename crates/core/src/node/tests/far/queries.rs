@@ -103,6 +103,26 @@ fn waits(of: Thing, says: impl Into<Reason>, waits_for: &[Thing]) -> Link {
 }
 
 #[test]
+fn a_head_that_is_known_to_be_silent_delays_no_answer() {
+    let mut nodes = Nodes::new(3);
+    let tool = nodes.shells[1].tool();
+    let since = nodes.shells[1].now;
+    nodes.shells[1].hears(Event::HeadSilent { since });
+    nodes.waits(Duration::from_secs(8));
+    nodes.asks(1, tool, 1, "tasks", "");
+    let others = nodes.others(1, tool, 1).expect("nobody else is awaited");
+    assert_eq!(told(&others), [(number(2), "\"part 2\"")]);
+    assert!(
+        others.missing[0].contains("has not answered for 8 s: what only it knows"),
+        "{:?}",
+        others.missing
+    );
+    nodes.shells[1].hears(Event::HeadHeard);
+    nodes.asks(1, tool, 2, "tasks", "");
+    assert_eq!(told(&nodes.others(1, tool, 2).unwrap()).len(), 2);
+}
+
+#[test]
 fn all_nodes_are_asked_at_once_and_each_answers_for_itself() {
     let mut nodes = Nodes::new(3);
     let tool = nodes.shells[0].tool();
