@@ -20,6 +20,14 @@ if TYPE_CHECKING:
 _COMING_MAX = 4
 """Members that come to the node of a reduce at the same time."""
 
+_COME_TOGETHER_WITHIN = 0.05
+"""Seconds. Members of an `allreduce` that are all there so soon after the first one go round a
+ring; others are folded as they come."""
+
+_COMES_WITHIN = 1.0
+"""Seconds that nodes keep what was folded so far for a member that does not come: it lies in
+memory, and cannot go to disk."""
+
 _TRIES_MAX = 4
 """Nodes may die, and objects move, while members are folded on their way."""
 
@@ -117,7 +125,8 @@ def allreduce(
 
     Large members go round the nodes that have them, and each of these ends with the result. So it
     takes little longer than to bring it to one of them, and who gets it there within a second need
-    not wait for it. Other nodes fetch it, and pass it on to each other.
+    not wait for it. Other nodes fetch it, and pass it on to each other. If members come one after
+    the other, at nodes of their own, each is added as it comes.
 
     Arguments and errors are those of `reduce`.
 
@@ -259,6 +268,10 @@ def _on_their_way(op: str, refs: list[Ref], n: int, for_all: bool) -> tuple[Any,
 
     What is wrong with a member is found out by who folds then.
     """
+    if for_all:
+        folded = _as_members_come(op, refs, n)
+        if folded is not None:
+            return folded
     taken = _stored(refs, n)
     if taken is None:
         return None
@@ -279,6 +292,35 @@ def _on_their_way(op: str, refs: list[Ref], n: int, for_all: bool) -> tuple[Any,
         except HoploError:
             return None
     return None
+
+
+def _as_members_come(op: str, refs: list[Ref], n: int) -> tuple[Any, list[int]] | None:
+    """As `_on_their_way`, of members that come one after the other.
+
+    None, too, if they are all there at once, or one does not come for a while.
+    """
+    numbers = {ref: number for number, ref in enumerate(refs)}
+    if n < 2 or len(numbers) < len(refs):
+        return None
+    _core.wait(refs, 1, None, False)
+    coming, waiting = _core.wait(refs, n, _COME_TOGETHER_WITHIN, False)
+    if len(coming) >= n:
+        return None
+    taken = list[int]()
+
+    def batches() -> Iterator[tuple[list[Ref], bool]]:
+        nonlocal coming, waiting
+        while coming and all(map(_core.is_stored, coming)):
+            taken.extend(numbers[ref] for ref in coming)
+            yield coming, len(taken) < n
+            coming, waiting = _core.wait(waiting, 1, _COMES_WITHIN, False)
+
+    made = _core.fold_as_they_come(op, n, batches())
+    if made is None:
+        return None
+    if op != "mean" or made.divides():
+        return made, sorted(taken)
+    return divided(_core.get(made.put()), n), sorted(taken)
 
 
 def _stored(refs: list[Ref], n: int) -> list[int] | None:

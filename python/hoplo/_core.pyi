@@ -220,6 +220,16 @@ def fold_members(
     `for_all` the task that runs returns it first, and nodes that have members are to have it, too.
     """
 
+def fold_as_they_come(
+    op: str, count: int, batches: Iterator[tuple[list[ObjectRef[Any]], bool]]
+) -> Folded | None:
+    """What `count` members give together that come one after the other, at nodes of their own.
+
+    `batches` gives refs whose members lie in stores, and whether others come. The task that runs
+    returns the result first, and nodes that have members are to have it, too. None if nodes do not
+    make it, or if `batches` ends before the last member came.
+    """
+
 def is_stored(ref: ObjectRef[Any]) -> bool:
     """Whether this process knows that it has a value, which lies in the store of some node."""
 

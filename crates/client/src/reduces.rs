@@ -1,6 +1,7 @@
 //! Reduces: objects in the stores of nodes, folded on their way to this one.
 
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 
 use hoplo_base::ObjectId;
 use hoplo_core::collective;
@@ -21,31 +22,23 @@ impl Client {
         members: Vec<ObjectId>,
         gives_up: GivesUp<'_>,
     ) -> Result<Made, NoReduce> {
+        self.begin_reduce(wish, members, false)?.made(gives_up)
+    }
+
+    /// With `more` others come with [`Reducing::add`].
+    pub fn begin_reduce(
+        self: &Arc<Self>,
+        wish: Wish,
+        members: Vec<ObjectId>,
+        more: bool,
+    ) -> Result<Reducing, NoReduce> {
         if !self.are_stored(&members) {
             return Err(NoReduce::new("a member is in no store", false));
         }
         let (request, receiver) = self.requests.lock().open();
-        let awaited = wish.for_all.map(|_| request);
-        self.say(&ToNode::Reduce { request, wish, members });
-        let in_time = answer_of(&receiver, None, gives_up);
-        let given_up = in_time.is_none();
-        // It is answered all the same: the daemon may have handed it over already.
-        let answer = in_time.or_else(|| {
-            self.say(&ToNode::ReduceOver { request });
-            answer_of(&receiver, None, &mut || self.gone.get().is_some())
-        });
-        let Some(ToClient::Reduced { result, .. }) = answer else {
-            self.requests.lock().forget(request);
-            return Err(NoReduce::new(self.died().text(), false));
-        };
-        let location = result?;
-        let room = self.store.lock().take_over(location);
-        let allocation = Allocation::new(self, room, location.len as usize);
-        let made = Made { allocation: Some(allocation), awaited };
-        if given_up {
-            return Err(NoReduce::new("it was given up", false));
-        }
-        Ok(made)
+        self.say(&ToNode::Reduce { request, wish, members, more });
+        let for_all = wish.for_all.is_some();
+        Ok(Reducing { client: Arc::clone(self), request, receiver, for_all })
     }
 
     /// Whether this process knows that all of these have values, which lie in stores.
@@ -53,6 +46,52 @@ impl Client {
         let core = self.core.lock();
         let stored = |object| matches!(core.session.value(object), Some(Value::Stored(_)));
         objects.iter().all(|object| stored(*object))
+    }
+}
+
+/// What nodes fold for this process. Who has one waits for what is made, or gives it up.
+#[must_use]
+pub struct Reducing {
+    client: Arc<Client>,
+    request: u64,
+    receiver: Receiver<ToClient>,
+    for_all: bool,
+}
+
+impl Reducing {
+    /// Members that are there now. Without `more` they are the last ones.
+    pub fn add(&self, members: Vec<ObjectId>, more: bool) {
+        self.client.say(&ToNode::ReduceMore { request: self.request, members, more });
+    }
+
+    /// Waits for it (no GIL).
+    pub fn made(self, gives_up: GivesUp<'_>) -> Result<Made, NoReduce> {
+        match answer_of(&self.receiver, None, gives_up) {
+            Some(answer) => self.take(Some(answer)),
+            None => {
+                self.give_up();
+                Err(NoReduce::new("it was given up", false))
+            }
+        }
+    }
+
+    /// Nobody waits for it any more. It is answered all the same: the daemon may have handed it over already.
+    pub fn give_up(self) {
+        self.client.say(&ToNode::ReduceOver { request: self.request });
+        let answer = answer_of(&self.receiver, None, &mut || self.client.gone.get().is_some());
+        drop(self.take(answer));
+    }
+
+    fn take(self, answer: Option<ToClient>) -> Result<Made, NoReduce> {
+        let Self { client, request, for_all, .. } = self;
+        let Some(ToClient::Reduced { result, .. }) = answer else {
+            client.requests.lock().forget(request);
+            return Err(NoReduce::new(client.died().text(), false));
+        };
+        let location = result?;
+        let room = client.store.lock().take_over(location);
+        let allocation = Allocation::new(&client, room, location.len as usize);
+        Ok(Made { allocation: Some(allocation), awaited: for_all.then_some(request) })
     }
 }
 

@@ -1,6 +1,7 @@
 //! Objects that are folded on their way to this node.
 
-use hoplo_client::{Allocation, GivesUp, Made};
+use hoplo_base::ObjectId;
+use hoplo_client::{Allocation, GivesUp, Made, Reducing};
 use hoplo_wire::{FoldOp, NoReduce, Wish};
 use parking_lot::Mutex;
 use pyo3::IntoPyObjectExt;
@@ -8,7 +9,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::refs::ObjectRef;
-use crate::{context, python, session, values};
+use crate::session::{self, Session};
+use crate::{context, python, values};
 
 /// What nodes folded on its way to this one: a value that lies in the store, and is no object yet.
 #[pyclass(frozen, module = "hoplo._core")]
@@ -35,6 +37,11 @@ impl Folded {
 }
 
 impl Folded {
+    fn new(py: Python<'_>, made: Made) -> PyResult<Bound<'_, Self>> {
+        let made = Mutex::new(Some(made));
+        Bound::new(py, Self { made, _looked_at: values::LookedAt::begin() })
+    }
+
     /// A task returns it: once.
     pub(crate) fn take(&self) -> Option<Allocation> {
         self.made.lock().take().map(Made::into_result)
@@ -52,7 +59,65 @@ pub(crate) fn fold_members<'py>(
     for_all: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
     let session = session::current(py)?;
-    let divide_by = (op == "mean").then(|| u32::try_from(refs.len())).transpose()?;
+    let wish = wish(py, op, refs.len(), for_all)?;
+    let members = ids(&session, &refs)?;
+    drop(refs);
+    let made = python::interruptible(py, |gives_up: GivesUp<'_>| {
+        session.client.reduce(wish, members.clone(), gives_up)
+    })?;
+    match made {
+        Ok(made) => Ok(Folded::new(py, made)?.into_any()),
+        Err(NoReduce { why, again, lost }) => {
+            let places = (0..members.len()).filter(|at| lost.contains(&members[*at]));
+            (why, again, places.collect::<Vec<_>>()).into_bound_py_any(py)
+        }
+    }
+}
+
+/// What `count` members give together that come one after the other, for the task that runs, which returns it, and for nodes that have
+/// members. `batches` gives lists of refs whose members are there, and whether others come. None: nodes did not make it, or
+/// `batches` ended before the last member came.
+#[pyfunction]
+pub(crate) fn fold_as_they_come<'py>(
+    py: Python<'py>,
+    op: &str,
+    count: usize,
+    batches: &Bound<'py, PyAny>,
+) -> PyResult<Option<Bound<'py, Folded>>> {
+    let session = session::current(py)?;
+    let wish = wish(py, op, count, true)?;
+    let mut reducing: Option<Reducing> = None;
+    for batch in batches.try_iter()? {
+        let said = batch.and_then(|batch| {
+            let (refs, more): (Vec<PyRef<'py, ObjectRef>>, bool) = batch.extract()?;
+            Ok((ids(&session, &refs)?, more))
+        });
+        let (members, more) = match said {
+            Ok(said) => said,
+            Err(error) => {
+                py.detach(|| reducing.map(Reducing::give_up));
+                return Err(error);
+            }
+        };
+        match &reducing {
+            Some(reducing) => reducing.add(members, more),
+            None => match session.client.begin_reduce(wish, members, more) {
+                Ok(begun) => reducing = Some(begun),
+                Err(_) => return Ok(None),
+            },
+        }
+        if !more {
+            let reducing = reducing.take().expect("it has begun");
+            let made = python::interruptible(py, |gives_up: GivesUp<'_>| reducing.made(gives_up))?;
+            return made.ok().map(|made| Folded::new(py, made)).transpose();
+        }
+    }
+    py.detach(|| reducing.map(Reducing::give_up));
+    Ok(None)
+}
+
+fn wish(py: Python<'_>, op: &str, count: usize, for_all: bool) -> PyResult<Wish> {
+    let divide_by = (op == "mean").then(|| u32::try_from(count)).transpose()?;
     let op = match op {
         "sum" | "mean" => FoldOp::Sum,
         "prod" => FoldOp::Prod,
@@ -60,24 +125,12 @@ pub(crate) fn fold_members<'py>(
         "max" => FoldOp::Max,
         other => return Err(PyValueError::new_err(format!("nodes do not fold by {other:?}"))),
     };
-    let members = refs.iter().map(|one| one.id_in(&session)).collect::<PyResult<Vec<_>>>()?;
-    drop(refs);
     let task = context::running(py)?.filter(|_| for_all).map(|running| running.task);
-    let wish = Wish { op, divide_by, for_all: task.map(|task| task.object(0)) };
-    let made = python::interruptible(py, |gives_up: GivesUp<'_>| {
-        session.client.reduce(wish, members.clone(), gives_up)
-    })?;
-    match made {
-        Ok(made) => {
-            let made = Mutex::new(Some(made));
-            let folded = Folded { made, _looked_at: values::LookedAt::begin() };
-            Ok(Bound::new(py, folded)?.into_any())
-        }
-        Err(NoReduce { why, again, lost }) => {
-            let places = (0..members.len()).filter(|at| lost.contains(&members[*at]));
-            (why, again, places.collect::<Vec<_>>()).into_bound_py_any(py)
-        }
-    }
+    Ok(Wish { op, divide_by, for_all: task.map(|task| task.object(0)) })
+}
+
+fn ids(session: &Session, refs: &[PyRef<'_, ObjectRef>]) -> PyResult<Vec<ObjectId>> {
+    refs.iter().map(|one| one.id_in(session)).collect()
 }
 
 /// Whether this process knows that it has a value, which lies in the store of some node.

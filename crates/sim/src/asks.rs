@@ -2,14 +2,15 @@
 
 mod questions;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use hoplo_base::{ActorId, FunctionId, ObjectId, ProcessId};
 use hoplo_core::session::{CreateActor, Effect, SessionMachine};
 use hoplo_wire::node::{ActorCreated, KvOperation, ToClient, ToNode};
 use hoplo_wire::{FoldOp, Location, Value, Wish};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Step};
 use crate::fiber::{Fiber, Flow, Wait};
 use crate::haul::sum;
 use crate::memory::encode_content;
@@ -26,6 +27,8 @@ pub struct Asks {
     functions: BTreeMap<FunctionId, bool>,
     requests: u64,
     answers: BTreeMap<u64, ToClient>,
+    /// Of reduces whose members come one after the other.
+    to_say: VecDeque<ToNode>,
     /// Its own keys, as it wrote them.
     keys: BTreeMap<Vec<u8>, Vec<u8>>,
 }
@@ -188,14 +191,36 @@ impl Cluster {
             if stored.len() < many {
                 return Flow::Next;
             }
-            let members: Vec<ObjectId> = stored[stored.len() - many..].to_vec();
+            let mut members: Vec<ObjectId> = stored[stored.len() - many..].to_vec();
             fiber.reducing.clone_from(&members);
             self.note(|| format!("{id} reduces {members:?}"));
             // What comes of a ring is to be this one.
             let for_all = self.rng.one_in(2).then(|| self.client(id).session.next_put());
             fiber.reduced_for_all = for_all;
             let wish = Wish { op: FoldOp::Sum, divide_by: None, for_all };
-            return self.ask(id, fiber, |request| ToNode::Reduce { request, wish, members });
+            // Of some it says so one after the other, and of some of these not of the last one.
+            let later = match for_all.is_some() && pick.is_multiple_of(3) {
+                true => members.split_off(1),
+                false => Vec::new(),
+            };
+            let more = !later.is_empty();
+            let flow =
+                self.ask(id, fiber, |request| ToNode::Reduce { request, wish, members, more });
+            let request = fiber.request.expect("it was just asked");
+            for (nth, member) in later.iter().enumerate() {
+                let says = match nth + 1 == later.len() {
+                    true if pick.is_multiple_of(15) => ToNode::ReduceOver { request },
+                    is_last => {
+                        self.count("members that came later");
+                        let members = vec![*member];
+                        ToNode::ReduceMore { request, members, more: !is_last }
+                    }
+                };
+                let after = Duration::from_micros(pick % 4000 * (nth as u64 + 1));
+                self.after(after, Step::SaysMore(id));
+                self.client(id).asks.to_say.push_back(says);
+            }
+            return flow;
         }
         let request = fiber.request;
         match self.answer(id, fiber) {
@@ -220,6 +245,13 @@ impl Cluster {
                 Flow::Next
             }
             Ok(other) => panic!("{id} asks for a sum, not {other:?}"),
+        }
+    }
+
+    pub fn says_more(&mut self, id: ProcessId) {
+        let message = self.client(id).asks.to_say.pop_front().expect("each is said once");
+        if self.client(id).alive {
+            self.say(id, message);
         }
     }
 

@@ -64,6 +64,8 @@ pub enum Step {
     SomebodyAsks,
     /// A process answers a question that the daemon passed on, late.
     Tells(ProcessId, u64),
+    /// Another member of a reduce is there.
+    SaysMore(ProcessId),
     ToolLeaves(ProcessId),
     /// The carrier takes what its decider told, and looks at its rings; its words are heard.
     CarrierTurns,
@@ -302,6 +304,7 @@ impl Cluster {
             Step::Unviews(process, view) => self.unviews(process, view),
             Step::SomebodyAsks => self.somebody_asks(),
             Step::Tells(process, round) => self.tells_late(process, round),
+            Step::SaysMore(process) => self.says_more(process),
             Step::ToolLeaves(tool) => self.tool_leaves(tool),
             Step::CarrierTurns => self.carrier_turns(),
             Step::CarrierTicks => self.carrier_ticks(),

@@ -57,12 +57,13 @@ pub struct Fold {
     pub divide_by: Option<u32>,
     /// All who fold end with all of it, and what comes is what the next one in the ring makes.
     pub ring: Option<Ring>,
+    /// What will have the bytes that it makes.
+    pub result: Option<ObjectId>,
 }
 
-/// Of a node that folds: its place among so many, and what will have the bytes that it makes.
+/// Of a node that folds: its place among so many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ring {
     pub at: u32,
     pub of: u32,
-    pub result: ObjectId,
 }

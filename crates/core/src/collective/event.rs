@@ -19,6 +19,14 @@ pub enum Event {
         request: u64,
         wish: Wish,
         members: Vec<Member>,
+        more: bool,
+    },
+    /// `ToNode::ReduceMore`.
+    More {
+        asker: ProcessId,
+        request: u64,
+        members: Vec<Member>,
+        more: bool,
     },
     /// `ToNode::ReduceOver`. If it was answered already: what was made does not become the result.
     GivenUp {

@@ -22,6 +22,12 @@
 //! here. When it has sealed that as the result, the others hear that theirs is the same, and whoever reads the result there needs no byte of it
 //! from elsewhere (`crates/core/src/transfer/on_ring.rs`).
 //!
+//! # Trains
+//! If members of such a result come one after the other (`ToNode::Reduce`, `more`), they form a **train** ([`train`]): each is folded
+//! as soon as it is there, and from the last one on the result goes from node to node. A train holds rooms of nodes while it waits; who asks gives it
+//! up if no member comes for a while. It waits for no place of other reduces, nor they for it: else one whose member needs another reduce
+//! would wait for itself.
+//!
 //! # What is made on the way
 //! has a name like an object's, whose owner is this node's haul, and whose index is its place in the chain; 0 is what comes of it all. No
 //! directory knows it. It is kept where it is made until this node says that it is over. The last one's room is handed to the process that asked, which seals it
@@ -50,6 +56,7 @@ mod numbers;
 mod plan;
 #[cfg(test)]
 mod tests;
+mod train;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -60,6 +67,7 @@ use hoplo_wire::{Fold, Location, NoReduce, Ring, Wish};
 pub use event::{Effect, Event, Member};
 pub use lap::{Lap, Turn};
 pub use numbers::{divide, divides, fold, folds};
+use train::Train;
 
 #[derive(Debug)]
 pub struct Collective {
@@ -87,18 +95,34 @@ struct Reduce {
     waiting: Folds,
 }
 
+impl Reduce {
+    fn is_train(&self) -> bool {
+        matches!(self.shape, Shape::Train(_))
+    }
+
+    /// It takes a place of those that may be at once.
+    fn is_under_way(&self) -> bool {
+        self.waiting.is_empty() && !self.is_train()
+    }
+}
+
 /// And who is asked for them.
 type Folds = Vec<(NodeNumber, Fold)>;
 
 #[derive(Debug)]
 enum Shape {
     /// And what it begins with.
-    Chain { head: (NodeNumber, ObjectId) },
+    Chain {
+        head: (NodeNumber, ObjectId),
+    },
     /// And what is to become of it.
-    Ring { result: ObjectId },
+    Ring {
+        result: ObjectId,
+    },
+    Train(Train),
 }
 
-/// The others of a ring have what its asker has, and hear whether it became the result.
+/// The others of a ring, or a train, have what its asker has, and hear whether it became the result.
 #[derive(Debug)]
 struct Given {
     asker: ProcessId,
@@ -115,6 +139,39 @@ struct Step {
     made: ObjectId,
     operands: Vec<ObjectId>,
     turn: u64,
+    /// That node will have the result.
+    is_result: bool,
+}
+
+impl Step {
+    fn of((node, fold): &(NodeNumber, Fold)) -> Self {
+        let Fold { made, turn, ref operands, result, .. } = *fold;
+        Self { node: *node, made, operands: operands.clone(), turn, is_result: result.is_some() }
+    }
+
+    /// What comes of it all, at the node of who asked.
+    fn is_last(&self) -> bool {
+        self.made.index == 0
+    }
+}
+
+impl Shape {
+    /// The member that a chain, or a train, begins with.
+    fn head(&self) -> Option<(NodeNumber, ObjectId)> {
+        match self {
+            Self::Chain { head } => Some(*head),
+            Self::Train(train) => Some(train.head),
+            Self::Ring { .. } => None,
+        }
+    }
+
+    fn result(&self) -> Option<ObjectId> {
+        match self {
+            Self::Chain { .. } => None,
+            Self::Train(train) => Some(train.result),
+            Self::Ring { result } => Some(*result),
+        }
+    }
 }
 
 impl Given {
@@ -131,8 +188,14 @@ impl Collective {
 
     pub fn handle(&mut self, event: Event, effects: &mut Vec<Effect>) {
         match event {
-            Event::Asked { asker, request, wish, members } => {
+            Event::Asked { asker, request, wish, members, more: false } => {
                 self.on_asked((asker, request), wish, members, effects);
+            }
+            Event::Asked { asker, request, wish, members, more: true } => {
+                self.on_some_asked((asker, request), wish, members, effects);
+            }
+            Event::More { asker, request, members, more } => {
+                self.on_more((asker, request), members, more, effects);
             }
             Event::GivenUp { asker, request } => {
                 let why = "nobody waits for it any more";
@@ -152,7 +215,7 @@ impl Collective {
             Event::NodeGone { node } => {
                 let why = format!("node {} died", node.hex());
                 let is_in = |reduce: &Reduce| {
-                    let begins = matches!(reduce.shape, Shape::Chain { head } if head.0 == node);
+                    let begins = reduce.shape.head().is_some_and(|head| head.0 == node);
                     begins || reduce.steps.iter().any(|step| step.node == node)
                 };
                 self.end_those(is_in, &why, effects);
@@ -192,6 +255,12 @@ impl Collective {
                 )
             }
             Shape::Ring { .. } => format!("{members} members are folded round the nodes {nodes}"),
+            Shape::Train(ref train) => {
+                let from = train.head.0.hex();
+                format!(
+                    "{members} members, so far, are folded as they come, from node {from} by {nodes}"
+                )
+            }
         })
     }
 
@@ -203,8 +272,7 @@ impl Collective {
         effects: &mut Vec<Effect>,
     ) {
         let refuse = |why| Effect::Refuse { asker, request, no: NoReduce::new(why, false) };
-        let known = |it: &Reduce| (it.asker, it.request) == (asker, request);
-        if self.reduces.values().any(known) {
+        if self.reduce_of(asker, request).is_some() {
             return; // the first one is answered
         }
         if self.reduces.len() >= REDUCES_MAX || members.len() > REDUCE_MEMBERS_MAX {
@@ -216,19 +284,89 @@ impl Collective {
             return effects.push(refuse("all members are at this node, or one is at none"));
         };
         self.last += 1;
-        let step = |(node, fold): &(NodeNumber, Fold)| {
-            let Fold { made, turn, ref operands, .. } = *fold;
-            Step { node: *node, made, operands: operands.clone(), turn }
-        };
-        let steps = folds.iter().map(step).collect();
+        let steps = folds.iter().map(Step::of).collect();
         let members = members.into_iter().map(|member| member.object).collect();
         let reduce = Reduce { asker, request, members, shape, steps, waiting: folds };
         self.reduces.insert(self.last, reduce);
     }
 
+    /// The first members of a train.
+    fn on_some_asked(
+        &mut self,
+        (asker, request): (ProcessId, u64),
+        wish: Wish,
+        members: Vec<Member>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let refuse = |why| Effect::Refuse { asker, request, no: NoReduce::new(why, true) };
+        if self.reduce_of(asker, request).is_some() {
+            return; // the first one is answered
+        }
+        let trains = self.reduces.values().filter(|reduce| reduce.is_train()).count();
+        if self.reduces.len() >= REDUCES_MAX || trains >= REDUCES_AT_ONCE {
+            return effects.push(refuse("too much is folded at once"));
+        }
+        let task = TaskId { owner: self.haul, seq: self.last + 1 };
+        let mut rest = members.into_iter();
+        let begun = wish.for_all.zip(rest.next()).and_then(|(result, first)| {
+            let train = Train::new(self.me, task, wish, result, &first)?;
+            Some((train, first.object))
+        });
+        let Some((train, first)) = begun else {
+            return effects.push(refuse("it is not for all, or its first member is at no node"));
+        };
+        self.last += 1;
+        let (members, steps, waiting) = (vec![first], Vec::new(), Vec::new());
+        let shape = Shape::Train(train);
+        let reduce = Reduce { asker, request, members, shape, steps, waiting };
+        self.reduces.insert(self.last, reduce);
+        self.on_more((asker, request), rest.collect(), true, effects);
+    }
+
+    /// Of a train, unless it was given up. Without `more` these are the last ones.
+    fn on_more(
+        &mut self,
+        (asker, request): (ProcessId, u64),
+        members: Vec<Member>,
+        more: bool,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(seq) = self.reduce_of(asker, request) else { return };
+        let reduce = self.reduces.get_mut(&seq).expect("it was just there");
+        let Shape::Train(train) = &mut reduce.shape else { return };
+        let mut left = members.len();
+        for member in members {
+            left -= 1;
+            let has_room = reduce.members.len() < REDUCE_MEMBERS_MAX;
+            let fold = has_room.then(|| train.takes(&member, left == 0 && !more)).flatten();
+            let Some(fold) = fold else {
+                let why = "two members are at one node, or differ in length";
+                return self.give_up(seq, NoReduce::new(why, true), effects);
+            };
+            reduce.members.push(member.object);
+            reduce.steps.push(Step::of(&fold));
+            effects.push(Effect::Fold { at: fold.0, fold: Box::new(fold.1) });
+        }
+        if more {
+            return;
+        }
+        if reduce.steps.last().is_none_or(|step| !step.is_result) {
+            return self.give_up(seq, NoReduce::new("its last member is missing", true), effects);
+        }
+        for fold in train.copies() {
+            reduce.steps.push(Step::of(&fold));
+            effects.push(Effect::Fold { at: fold.0, fold: Box::new(fold.1) });
+        }
+    }
+
+    fn reduce_of(&self, asker: ProcessId, request: u64) -> Option<u64> {
+        let is_it = |reduce: &Reduce| (reduce.asker, reduce.request) == (asker, request);
+        self.reduces.iter().find(|(_, reduce)| is_it(reduce)).map(|(seq, _)| *seq)
+    }
+
     /// As many as may be under way, the oldest ones first.
     fn begin(&mut self, effects: &mut Vec<Effect>) {
-        let under_way = self.reduces.values().filter(|reduce| reduce.waiting.is_empty()).count();
+        let under_way = self.reduces.values().filter(|reduce| reduce.is_under_way()).count();
         let waiting = self.reduces.values_mut().filter(|reduce| !reduce.waiting.is_empty());
         for reduce in waiting.take(REDUCES_AT_ONCE.saturating_sub(under_way)) {
             for (at, fold) in std::mem::take(&mut reduce.waiting) {
@@ -255,6 +393,7 @@ impl Collective {
                 turn: at as u64 + 1,
                 divide_by: wish.divide_by.filter(|_| at + 1 == count),
                 ring: None,
+                result: None,
             };
             (node, fold)
         });
@@ -285,7 +424,8 @@ impl Collective {
                 operands: operands.clone(),
                 turn: 1,
                 divide_by: wish.divide_by,
-                ring: Some(Ring { at: at as u32, of: of as u32, result }),
+                ring: Some(Ring { at: at as u32, of: of as u32 }),
+                result: Some(result),
             };
             (*node, fold)
         };
@@ -297,13 +437,12 @@ impl Collective {
         let reduce = self.reduces.remove(&made.task.seq).expect("who is made here was asked for");
         assert_eq!(made.index, 0, "what is made here is 0");
         let (asker, request) = (reduce.asker, reduce.request);
-        match reduce.shape {
-            Shape::Chain { .. } => self.end_steps(&reduce, None, effects),
-            Shape::Ring { result } => {
-                let others = reduce.steps.iter().filter(|step| step.node != self.me);
-                let others = others.map(|step| (step.node, step.made)).collect();
-                self.given.push_back(Given { asker, request, result, location, others });
-            }
+        // What was made last is the asker's now.
+        Self::end_steps(&reduce, |step| !step.is_last() && !step.is_result, effects);
+        if let Some(result) = reduce.shape.result() {
+            let others = reduce.steps.iter().filter(|step| !step.is_last() && step.is_result);
+            let others = others.map(|step| (step.node, step.made)).collect();
+            self.given.push_back(Given { asker, request, result, location, others });
         }
         effects.push(Effect::Answer { asker, request, location });
         if self.given.len() > REDUCES_MAX
@@ -362,16 +501,15 @@ impl Collective {
     fn give_up(&mut self, seq: u64, no: NoReduce, effects: &mut Vec<Effect>) {
         let reduce = self.reduces.remove(&seq).expect("the caller has seen it");
         if reduce.waiting.is_empty() {
-            self.end_steps(&reduce, Some(self.me), effects);
+            Self::end_steps(&reduce, |_| true, effects);
         }
         let (asker, request) = (reduce.asker, reduce.request);
         effects.push(Effect::Refuse { asker, request, no });
     }
 
-    /// COLL-5. What was made here is somebody's now, unless this node is `too`.
-    fn end_steps(&self, reduce: &Reduce, too: Option<NodeNumber>, effects: &mut Vec<Effect>) {
-        for step in reduce.steps.iter().filter(|step| step.node != self.me || too == Some(self.me))
-        {
+    /// COLL-5
+    fn end_steps(reduce: &Reduce, which: impl Fn(&Step) -> bool, effects: &mut Vec<Effect>) {
+        for step in reduce.steps.iter().filter(|step| which(step)) {
             effects.push(Effect::End { at: step.node, made: step.made, sealed: false });
         }
     }
@@ -383,16 +521,15 @@ impl Collective {
             assert!(asked.insert((reduce.asker, reduce.request)), "COLL-4: {reduce:?}");
             let operands = reduce.steps.iter().flat_map(|step| step.operands.iter().copied());
             let mut folded: Vec<ObjectId> = operands.collect();
-            if let Shape::Chain { head } = reduce.shape {
-                folded.push(head.1);
-            }
+            folded.extend(reduce.shape.head().map(|(_, member)| member));
             let mut members = reduce.members.clone();
             folded.sort_unstable();
             members.sort_unstable();
             assert_eq!(folded, members, "COLL-1, COLL-2: {reduce:?}");
-            let mine = reduce.steps.iter().filter(|step| step.node == self.me);
-            let mine: Vec<u32> = mine.map(|step| step.made.index).collect();
-            assert_eq!(mine, [0], "{reduce:?}");
+            let last: Vec<&Step> = reduce.steps.iter().filter(|step| step.is_last()).collect();
+            assert!(last.iter().all(|step| step.node == self.me), "{reduce:?}");
+            let waits = reduce.is_train() && !reduce.steps.iter().any(|step| step.is_result);
+            assert_eq!(last.len(), usize::from(!waits), "{reduce:?}");
             let made: BTreeSet<ObjectId> = reduce.steps.iter().map(|step| step.made).collect();
             assert_eq!(made.len(), reduce.steps.len(), "COLL-5: {reduce:?}");
             assert!(made.iter().all(|it| it.task.owner == self.haul && it.task.seq == *seq));
@@ -402,12 +539,17 @@ impl Collective {
                     assert_eq!(reduce.steps.last().map(|step| step.node), Some(self.me));
                     assert!(turns.is_sorted_by(|one, next| one + 1 == *next), "COLL-6: {turns:?}");
                 }
+                Shape::Train(_) => {
+                    assert!(turns.iter().copied().eq(1..=turns.len() as u64), "COLL-6: {turns:?}");
+                }
                 Shape::Ring { .. } => assert!(turns.iter().all(|turn| *turn == 1), "{turns:?}"),
             }
         }
         assert!(self.reduces.len() <= REDUCES_MAX && self.given.len() <= REDUCES_MAX);
         let waiting = self.reduces.values().filter(|it| !it.waiting.is_empty()).count();
-        let under_way = self.reduces.len() - waiting;
+        let under_way = self.reduces.values().filter(|it| it.is_under_way()).count();
+        let trains = self.reduces.values().filter(|it| it.is_train()).count();
+        assert!(trains <= REDUCES_AT_ONCE);
         assert!(under_way <= REDUCES_AT_ONCE && (waiting == 0 || under_way == REDUCES_AT_ONCE));
     }
 }

@@ -1,5 +1,7 @@
 //! Reduces event by event, and random ones against what was asked for.
 
+mod trains;
+
 use std::collections::BTreeMap;
 
 use hoplo_wire::{Fold, FoldOp, Location};
@@ -45,13 +47,14 @@ impl Bench {
 
     fn asks(&mut self, request: u64, members: Vec<Member>) -> Vec<Effect> {
         let wish = Wish { op: FoldOp::Sum, divide_by: Some(4), for_all: None };
-        self.feed(Event::Asked { asker: ASKER, request, wish, members })
+        self.feed(Event::Asked { asker: ASKER, request, wish, members, more: false })
     }
 
     /// In a ring, as this object.
     fn asks_for_all(&mut self, request: u64, nodes: &[&[NodeNumber]]) -> Vec<Effect> {
         let wish = Wish { op: FoldOp::Sum, divide_by: Some(4), for_all: Some(object(RESULT)) };
-        self.feed(Event::Asked { asker: ASKER, request, wish, members: members(nodes) })
+        let members = members(nodes);
+        self.feed(Event::Asked { asker: ASKER, request, wish, members, more: false })
     }
 
     /// What nodes were asked for.
@@ -118,7 +121,7 @@ fn what_all_read_goes_round() {
     for (at, (_, fold)) in folds.iter().enumerate() {
         let next = (at + 1) % 3;
         assert_eq!((fold.made, fold.from, fold.upstream), (names[at], nodes[next], names[next]));
-        let ring = Ring { at: at as u32, of: 3, result: object(RESULT) };
+        let ring = Ring { at: at as u32, of: 3 };
         assert_eq!((fold.ring, fold.divide_by, fold.turn), (Some(ring), Some(4), 1));
     }
     assert_eq!(folds[2].1.operands, [object(0), object(3)]);
@@ -135,7 +138,8 @@ fn what_cannot_go_round_goes_along_a_chain() {
     let ask = |change: fn(&mut Vec<Member>)| {
         let mut members = members(&[&[ME], &[A]]);
         change(&mut members);
-        Bench::new().feed(Event::Asked { asker: ASKER, request: 1, wish, members })
+        let asked = Event::Asked { asker: ASKER, request: 1, wish, members, more: false };
+        Bench::new().feed(asked)
     };
     assert!(is_chain(ask(|members| members[1].bytes += 1)), "they differ in length");
     assert!(is_chain(ask(|members| {

@@ -96,8 +96,11 @@ impl Node {
                 self.pass_to_objects(objects::Event::Misplaced { objects });
             }
 
-            ToNode::Reduce { request, wish, members } => {
-                self.reduce(from, request, wish, &members);
+            ToNode::Reduce { request, wish, members, more } => {
+                self.reduce(from, request, wish, &members, more);
+            }
+            ToNode::ReduceMore { request, members, more } => {
+                self.reduce_more(from, request, &members, more);
             }
             ToNode::ReduceOver { request } => self.reduce_over(from, request),
 

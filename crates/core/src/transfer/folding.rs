@@ -1,7 +1,7 @@
 //! What a pull that is a fold has besides (`on_fold`).
 
 use hoplo_base::{NodeNumber, ObjectId};
-use hoplo_wire::{FoldOp, Location, Ring};
+use hoplo_wire::{FoldOp, Location};
 
 #[derive(Clone, Debug)]
 pub(super) struct Folding {
@@ -21,7 +21,7 @@ pub(super) struct Folding {
     pub(super) over: bool,
 }
 
-/// Of a fold that is part of a ring.
+/// Of a fold whose node ends with all bytes of a result.
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
     pub(super) result: ObjectId,
@@ -40,7 +40,7 @@ pub(super) struct Fetch {
 }
 
 impl Outcome {
-    pub(super) fn of(ring: Ring) -> Self {
-        Self { result: ring.result, sealed: false, wanted: None }
+    pub(super) fn of(result: ObjectId) -> Self {
+        Self { result, sealed: false, wanted: None }
     }
 }

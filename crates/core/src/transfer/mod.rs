@@ -28,8 +28,8 @@
 //! - Only a pull that is under way is relayed, so nobody waits for one that waits for a place; nor one in the spill file.
 //!
 //! # Folds
-//! A node may be asked to fold objects of its own into what comes, as it comes (`on_fold`). That is a pull, too. In a ring (`on_ring`) what it makes may become an
-//! object here that other nodes make as well.
+//! A node may be asked to fold objects of its own into what comes, as it comes (`on_fold`). That is a pull, too. In a ring, or a train, what it makes may become an
+//! object here that other nodes make as well (`on_ring`).
 //!
 //! # What the shell promises
 //! - `Order::Receive`, and what is folded, is answered once: by `Received`, when all bytes are written and the slot is sealed, or by `Stopped`, and then it
@@ -51,7 +51,7 @@
 //! - XFER-12: a fold that was asked for is wanting, being pulled, whole, or over; each that cannot be made is told once (`NoFold`).
 //! - XFER-8: what is pulled in one turn is relayed to who asks in a later turn only. So along a chain turns fall, and nobody waits for
 //!   itself. A ring has no first one; there each begins to send before anything comes.
-//! - XFER-13: what was made in a ring is sealed under the name of the result only if its asker has said that the result has these bytes.
+//! - XFER-13: what was made for a result that others make as well is sealed under the name of the result only if its asker has said that the result has these bytes.
 //!
 //! What is to be sent to several nodes goes in the order of the `Uplink` (XFER-9 to XFER-11).
 //!
@@ -84,7 +84,7 @@ pub use event::{Done, Effect, Event, Order, Place};
 pub use uplink::Uplink;
 
 use folding::Fetch;
-use on_fold::{Wanting, Whole};
+use on_fold::{Past, Wanting, Whole};
 use pull::Pull;
 use serve::Serve;
 
@@ -100,6 +100,8 @@ pub struct Transfer {
     /// Folds whose operands are not found yet, and those that are whole, by what is made.
     wanting: BTreeMap<ObjectId, Wanting>,
     wholes: BTreeMap<ObjectId, Whole>,
+    /// The oldest one first.
+    past: VecDeque<Past>,
     /// Slots that came with room and are not used.
     slots: Vec<u32>,
     /// By who asked, and its ticket.
@@ -119,6 +121,7 @@ impl Transfer {
             last_ticket: 0,
             wanting: BTreeMap::new(),
             wholes: BTreeMap::new(),
+            past: VecDeque::new(),
             slots: Vec::new(),
             serves: BTreeMap::new(),
             now,

@@ -35,10 +35,18 @@ pub(super) struct Wanting {
 pub(super) struct Whole {
     pub(super) asker: NodeNumber,
     pub(super) location: Location,
-    /// In a ring.
+    pub(super) in_ring: bool,
     pub(super) outcome: Option<Outcome>,
-    /// In a ring it is kept so long at the most, whatever is said of it.
+    /// If it has an outcome, it is kept so long at the most, whatever is said of it.
     pub(super) kept_until: Option<Instant>,
+}
+
+/// It was to be made here, and is not here any more. Who is to make the next one of it may ask a little late.
+#[derive(Debug)]
+pub(super) struct Past {
+    made: ObjectId,
+    /// What has its bytes now.
+    result: Option<ObjectId>,
 }
 
 impl Transfer {
@@ -117,7 +125,7 @@ impl Transfer {
         }
         let Wanting { asker, fold, found } = self.wanting.remove(&made).expect("it was just there");
         let mut operands: Vec<Location> = found.into_iter().flatten().collect();
-        let Fold { op, bytes, from, upstream, turn, divide_by, ring, .. } = fold;
+        let Fold { op, bytes, from, upstream, turn, divide_by, ring, result, .. } = fold;
         let source = (from == self.me).then(|| operands.pop()).flatten();
         if let Some(source) = source.filter(|source| source.len != bytes) {
             let why = format!("{upstream} has {} bytes, and not {bytes}", source.len);
@@ -131,7 +139,7 @@ impl Transfer {
             source,
             divide_by,
             ring: ring.map(|ring| (ring.at, ring.of)),
-            outcome: ring.map(Outcome::of),
+            outcome: result.map(Outcome::of),
             unfit: false,
             over: false,
         };
@@ -161,6 +169,8 @@ impl Transfer {
         if !is_known {
             // What does not go round may go along a chain.
             self.no_fold(fold.asker, made, (why, again || fold.ring.is_some()), effects);
+        } else {
+            self.is_past(made, None);
         }
         self.fetch_instead(fold.outcome, effects);
     }
@@ -173,6 +183,7 @@ impl Transfer {
         (why, again): (String, bool),
         effects: &mut Vec<Effect>,
     ) {
+        self.is_past(made, None);
         self.end_relays(made, "it could not be made there", effects);
         effects.push(Effect::NoFold { to, made, why, again });
     }
@@ -195,28 +206,51 @@ impl Transfer {
         location: Location,
         effects: &mut Vec<Effect>,
     ) {
-        let Folding { asker, over, outcome, .. } = folding;
+        let Folding { asker, over, outcome, ring, .. } = folding;
         if over {
+            self.is_past(made, None);
             effects.push(Effect::Seal { object: made, location });
         } else {
             let is_kept = asker != self.me && outcome.is_some();
             let kept_until = is_kept.then(|| self.keep_until());
-            self.wholes.insert(made, Whole { asker, location, outcome, kept_until });
+            let in_ring = ring.is_some();
+            self.wholes.insert(made, Whole { asker, location, in_ring, outcome, kept_until });
             self.settle(made, effects);
         }
     }
 
-    /// What was asked for by this node is for a process, once it is sent to whom it is relayed.
+    /// What comes of all that was asked for by this node (it is 0) is for a process, once it is sent to whom it is relayed.
     pub(super) fn hand_over(&mut self, effects: &mut Vec<Effect>) {
-        let mine = self.wholes.iter().filter(|(_, whole)| whole.asker == self.me);
+        let is_last = |made: &ObjectId, whole: &Whole| whole.asker == self.me && made.index == 0;
+        let mine = self.wholes.iter().filter(|(made, whole)| is_last(made, whole));
         let mine: Vec<ObjectId> = mine.map(|(made, _)| *made).collect();
         for made in mine {
             if self.serves.values().any(|serve| serve.object == made) {
                 continue;
             }
-            let Whole { location, .. } = self.wholes.remove(&made).expect("it was just there");
+            let Whole { location, .. } = self.takes_whole(made, true);
             effects.push(Effect::HandOver { made, location });
         }
+    }
+
+    /// `becomes_result`: of its outcome, if it has one.
+    pub(super) fn takes_whole(&mut self, made: ObjectId, becomes_result: bool) -> Whole {
+        let whole = self.wholes.remove(&made).expect("it is whole");
+        let result = whole.outcome.as_ref().filter(|_| becomes_result).map(|it| it.result);
+        self.is_past(made, result);
+        whole
+    }
+
+    fn is_past(&mut self, made: ObjectId, result: Option<ObjectId>) {
+        if self.past.len() >= FOLDS_MAX {
+            self.past.pop_front();
+        }
+        self.past.push_back(Past { made, result });
+    }
+
+    /// What has the bytes of what was made here; absent where nothing has. None: nothing is known of it.
+    pub(super) fn became(&self, made: ObjectId) -> Option<Option<ObjectId>> {
+        self.past.iter().rev().find(|past| past.made == made).map(|past| past.result)
     }
 
     /// Nobody needs it under that name any more. `sealed`: the result of its ring has the bytes that it has.
@@ -229,6 +263,7 @@ impl Transfer {
     ) {
         if self.wanting.get(&made).is_some_and(|it| it.asker == from) {
             self.wanting.remove(&made);
+            self.is_past(made, None);
             return self.end_relays(made, "it is over", effects);
         }
         let kept_until = self.keep_until();
@@ -247,7 +282,9 @@ impl Transfer {
         let Some(fold) = pull.fold.as_mut().filter(|fold| fold.asker == from && !fold.over) else {
             return;
         };
-        if let Some(outcome) = fold.outcome.as_mut().filter(|_| sealed) {
+        // If it has not asked for the bytes yet, it does not: they may be gone when it does.
+        let asked = !matches!(pull.stage, Stage::Queued | Stage::AskingRoom { .. });
+        if let Some(outcome) = fold.outcome.as_mut().filter(|_| sealed && asked) {
             // The last bytes are on their way.
             outcome.sealed = true;
             return;
@@ -260,6 +297,7 @@ impl Transfer {
             Stage::Queued => {
                 self.queue.retain(|object| *object != made);
                 self.pulls.remove(&made);
+                self.is_past(made, None);
                 self.end_relays(made, "it is over", effects);
             }
             Stage::Receiving { from: source, ticket, .. } => {

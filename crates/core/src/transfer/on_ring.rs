@@ -1,12 +1,12 @@
-//! What this node made in a ring, and what has the same bytes as an object.
+//! What this node made in a ring, or a train (`crates/core/src/collective`), and what has the same bytes as an object.
 //!
 //! ```text
 //!   a fold --Received--> whole --FoldOver, sealed--> kept --somebody reads the result--> (sealed under its name: a copy like any other)
 //!      |                   |                          |
 //!      +- it fails --------+- FoldOver, else ---------+- RING_KEPT later, or room is needed --> (the directory frees it)
 //! ```
-//! All nodes of a ring end with all bytes. One of them gives them to the process that asked, which seals them as the **result**. So who reads the result at
-//! another node of the ring has its bytes already. The directory does not know that: it orders a pull. That pull is whole at once, if the bytes are
+//! All of its nodes end with all bytes. One of them gives them to the process that asked, which seals them as the **result**. So who reads the result at
+//! another one has its bytes already. The directory does not know that: it orders a pull. That pull is whole at once, if the bytes are
 //! here and it was said that they are the result's (COLL-7).
 //!
 //! The word that they are, or the last bytes, may come a little later than the order. Then the pull waits for both: for the fold has one end,
@@ -56,14 +56,14 @@ impl Transfer {
         if !self.wholes.get(&made).is_some_and(is_to_seal) {
             return;
         }
-        let Whole { location, outcome, .. } = self.wholes.remove(&made).expect("it was just there");
+        let Whole { location, outcome, .. } = self.takes_whole(made, true);
         let Outcome { result, .. } = outcome.expect("it was just there");
         effects.push(Effect::Seal { object: result, location });
     }
 
     /// What was made is not needed, or not needed any more: it is the directory's to free.
     pub(super) fn let_go(&mut self, made: ObjectId, effects: &mut Vec<Effect>) {
-        let Whole { location, outcome, .. } = self.wholes.remove(&made).expect("it is whole");
+        let Whole { location, outcome, .. } = self.takes_whole(made, false);
         effects.push(Effect::Seal { object: made, location });
         self.fetch_instead(outcome, effects);
     }

@@ -63,11 +63,13 @@ impl Transfer {
 
     /// It is no pull. A fold that is whole is here; of one that is to begin it is known who names it so.
     fn find_folded(&mut self, to: NodeNumber, ticket: u64, effects: &mut Vec<Effect>) {
-        let serve = self.serves.get_mut(&(to, ticket)).expect("the caller has seen it");
-        let (object, offset) = (serve.object, serve.offset);
+        let object = self.serves[&(to, ticket)].object;
+        let became = self.became(object);
+        let serve = self.serves.get_mut(&(to, ticket)).expect("it was just there");
+        let offset = serve.offset;
         if let Some(whole) = self.wholes.get(&object) {
             let location = whole.location;
-            if whole.outcome.is_some() {
+            if whole.in_ring {
                 // Who waits for a stripe of it asked for that before this was whole.
                 return self.refuse(to, ticket, "it has been sent", effects);
             }
@@ -77,6 +79,14 @@ impl Transfer {
             serve.stage = Stage::Sending;
             serve.tries += 1;
             return effects.push(Effect::Order(Order::Send { to, ticket, location, offset }));
+        }
+        match became {
+            Some(Some(result)) => {
+                serve.object = result;
+                return self.ask(to, ticket, effects);
+            }
+            Some(None) => return self.refuse(to, ticket, "it is over", effects),
+            None => {}
         }
         let owner = object.task.owner;
         if (owner.count(), owner.slot()) == (0, 0) {

@@ -13,6 +13,7 @@ use super::*;
 
 mod folds;
 mod rings;
+mod trains;
 
 const ME: NodeNumber = NodeNumber::alone(1);
 const HOME: NodeNumber = NodeNumber::alone(2);
@@ -708,7 +709,8 @@ fn run(bench: &mut Bench, world: &mut World, step: Step) {
             if let Some(seq) = ring {
                 world.rings.insert(made(index), (object(seq), false));
             }
-            let ring = ring.map(|seq| Ring { at: 0, of: 2, result: object(seq) });
+            let result = ring.map(object);
+            let ring = ring.map(|_| Ring { at: 0, of: 2 });
             let operands = (0..2).filter(|bit| operands & (1 << bit) != 0);
             let fold = Fold {
                 made: made(index),
@@ -720,6 +722,7 @@ fn run(bench: &mut Bench, world: &mut World, step: Step) {
                 turn: 2,
                 divide_by: None,
                 ring,
+                result,
             };
             Event::FoldAsked { asker: HOME, fold: Box::new(fold) }
         }

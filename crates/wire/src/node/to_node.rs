@@ -80,11 +80,17 @@ pub enum ToNode {
     },
 
     /// Fold these, which lie in stores and which the sender holds, into one object at this node, on their way here. Answered by
-    /// `Reduced`.
+    /// `Reduced`. `more`: others come with `ReduceMore`, for a wish for all.
     Reduce {
         request: u64,
         wish: Wish,
         members: Vec<ObjectId>,
+        more: bool,
+    },
+    ReduceMore {
+        request: u64,
+        members: Vec<ObjectId>,
+        more: bool,
     },
     /// I wait no more for that: it is to be answered at once. If it was answered already: it does not become what `for_all` names.
     ReduceOver {

@@ -17,10 +17,11 @@ impl Node {
         request: u64,
         wish: Wish,
         members: &[ObjectId],
+        more: bool,
     ) {
         match self.where_members_lie(members) {
             Ok(members) => {
-                let asked = collective::Event::Asked { asker, request, wish, members };
+                let asked = collective::Event::Asked { asker, request, wish, members, more };
                 self.pass_to_collective(asked);
             }
             Err(lost) => {
@@ -28,6 +29,20 @@ impl Node {
                 self.send(asker, ToClient::Reduced { request, result: Err(no) });
             }
         }
+    }
+
+    pub(in crate::node) fn reduce_more(
+        &mut self,
+        asker: ProcessId,
+        request: u64,
+        members: &[ObjectId],
+        more: bool,
+    ) {
+        self.pass_to_collective(match self.where_members_lie(members) {
+            Ok(members) => collective::Event::More { asker, request, members, more },
+            // It may ask for all of them again, and hears then which one is lost.
+            Err(_) => collective::Event::GivenUp { asker, request },
+        });
     }
 
     pub(in crate::node) fn reduce_over(&mut self, asker: ProcessId, request: u64) {

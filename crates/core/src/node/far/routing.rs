@@ -47,6 +47,7 @@ impl Node {
             | ToNode::WantWord { .. }
             | ToNode::Misplaced { .. }
             | ToNode::Reduce { .. }
+            | ToNode::ReduceMore { .. }
             | ToNode::ReduceOver { .. }
             | ToNode::Export { .. }
             | ToNode::Fetch { .. }

@@ -15,9 +15,9 @@ pub(super) fn made(index: u32) -> ObjectId {
 pub(super) fn fold(operands: &[u64]) -> Fold {
     let operands = operands.iter().map(|seq| object(*seq)).collect();
     let (upstream, turn) = (object(9), 1);
-    let (divide_by, ring) = (None, None);
-    let from = OTHER;
-    Fold { made: made(1), op: OP, bytes: 100, from, upstream, operands, turn, divide_by, ring }
+    let (divide_by, ring, result) = (None, None, None);
+    let (made, op, bytes, from) = (made(1), OP, 100, OTHER);
+    Fold { made, op, bytes, from, upstream, operands, turn, divide_by, ring, result }
 }
 
 impl Bench {

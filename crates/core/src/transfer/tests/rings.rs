@@ -11,8 +11,8 @@ impl Bench {
     /// A fold in a ring that is under way: its operand is object 1, its ticket 2.
     fn going_round() -> Self {
         let mut bench = Bench::new();
-        let ring = Some(Ring { at: 1, of: 3, result: object(RESULT) });
-        bench.folds(Fold { ring, divide_by: Some(4), ..fold(&[1]) });
+        let (ring, result) = (Some(Ring { at: 1, of: 3 }), Some(object(RESULT)));
+        bench.folds(Fold { ring, result, divide_by: Some(4), ..fold(&[1]) });
         bench.feed(Event::Ready { object: object(1), location: OPERAND });
         let order = Order::Fold {
             ticket: 2,
@@ -138,8 +138,8 @@ fn the_process_gets_it_when_the_next_node_has_all_of_it() {
     let mine = TaskId { owner: ProcessId::new(ME, 0, 0), seq: 4 }.object(0);
     let going = || {
         let mut bench = Bench::new();
-        let ring = Some(Ring { at: 1, of: 3, result: object(RESULT) });
-        let it = Fold { made: mine, ring, ..fold(&[1]) };
+        let (ring, result) = (Some(Ring { at: 1, of: 3 }), Some(object(RESULT)));
+        let it = Fold { made: mine, ring, result, ..fold(&[1]) };
         bench.feed(Event::FoldAsked { asker: ME, fold: Box::new(it) });
         bench.feed(Event::Ready { object: object(1), location: OPERAND });
         bench.feed(granted(1, 0, 4096, &[7]));

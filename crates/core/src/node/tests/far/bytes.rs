@@ -252,7 +252,7 @@ fn asking(for_all: Option<u64>) -> (Nodes, ProcessId, ProcessId, [ObjectId; 2], 
     nodes.seals(1, worker, members[1], driver);
     let for_all = for_all.map(|seq| TaskId { owner: driver, seq }.object(0));
     let wish = Wish { op: FoldOp::Sum, divide_by: None, for_all };
-    let reduce = ToNode::Reduce { request: 5, wish, members: members.to_vec() };
+    let reduce = ToNode::Reduce { request: 5, wish, members: members.to_vec(), more: false };
     nodes.says(0, driver, reduce);
     (nodes, driver, worker, members, own)
 }
@@ -390,7 +390,7 @@ fn what_is_in_no_store_is_not_folded_on_its_way() {
     let members = vec![TaskId { owner: driver, seq: 9 }.object(0)];
     let lost = members.clone();
     let wish = Wish { op: FoldOp::Max, divide_by: None, for_all: None };
-    nodes.says(0, driver, ToNode::Reduce { request: 5, wish, members });
+    nodes.says(0, driver, ToNode::Reduce { request: 5, wish, members, more: false });
     let no = nodes.reduced(driver).expect("it is answered").expect_err("it is nowhere");
     assert_eq!(no, NoReduce { lost, ..NoReduce::new("a member is in no store", true) });
 }
