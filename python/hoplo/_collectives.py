@@ -24,7 +24,7 @@ _COME_TOGETHER_WITHIN = 0.05
 """Seconds. Members of an `allreduce` that are all there so soon after the first one go round a
 ring; others are folded as they come."""
 
-_COMES_WITHIN = 1.0
+_COMES_WITHIN = 5.0
 """Seconds that nodes keep what was folded so far for a member that does not come: it lies in
 memory, and cannot go to disk."""
 

@@ -13,15 +13,26 @@ BYTES = 32 * MIB
 NODES = range(1, 5)
 
 SOURCE = """
-import json, sys
+import asyncio, json, sys
 import numpy as np
 from hoplo.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 hoplo.init(address="auto")
 nbytes = int(sys.argv[1])
 
+@hoplo.remote(num_cpus=0)
+class Gate:
+    def __init__(self, count):
+        self.events = [asyncio.Event() for _ in range(count)]
+
+    async def opens(self, number):
+        self.events[number].set()
+
+    async def passes(self, number):
+        await self.events[number].wait()
+
 @hoplo.remote
-def member(number):
+def member(number, _gate):
     return np.arange(nbytes // 8, dtype=np.uint64) + number
 
 @hoplo.remote
@@ -35,12 +46,23 @@ def at(task, address):
 
 addresses = json.loads(sys.argv[2])
 hoplo.get(hoplo.reduce([hoplo.put(np.zeros(1))]))  # its worker is warm
-refs = [at(member, address).remote(number) for number, address in enumerate(addresses)]
-hoplo.wait(refs, num_returns=len(refs), fetch_local=False)
+numbers = range(len(addresses))
+gate = Gate.remote(len(addresses))
+refs = [at(member, addresses[it]).remote(it, gate.passes.remote(it)) for it in numbers]
+is_late = len(sys.argv) > 3
+if not is_late:
+    hoplo.get([gate.opens.remote(it) for it in numbers])
+    hoplo.wait(refs, num_returns=len(refs), fetch_local=False)
 say("ready")
 heard()
-want = (len(refs), sum(range(len(refs))))
+want = (len(refs), sum(numbers))
 total = hoplo.allreduce(refs)
+if is_late:
+    for number in numbers:
+        hoplo.get(gate.opens.remote(number))
+        hoplo.wait([refs[number]], fetch_local=False)
+        say(number)
+        heard()
 right = [at(reads, address).remote([total], want) for address in addresses]
 say(hoplo.get(right, timeout=100))
 del refs, total, right
@@ -51,12 +73,12 @@ heard()
 class Allreduce:
     """Four nodes with a member each, which are about to be reduced at all of them."""
 
-    def __init__(self, lab: Any) -> None:
+    def __init__(self, lab: Any, nbytes: int = BYTES, *, is_late: bool = False) -> None:
         self.lab = lab
         lab.cluster()
         addresses = [lab.address(number) for number in NODES]
-        arguments = (str(BYTES), str(addresses).replace("'", '"'))
-        self.program = lab[1].program(SOURCE, *arguments)
+        arguments = [str(nbytes), str(addresses).replace("'", '"')]
+        self.program = lab[1].program(SOURCE, *arguments, *(["late"] if is_late else []))
         assert self.program.heard() == "ready"
         self.before = {number: lab.moved(number) for number in NODES}
 
@@ -84,6 +106,30 @@ def test_each_link_carries_three_halves_of_a_member(allreduce: Allreduce) -> Non
     for what in ("tx_bytes", "rx_bytes"):
         moved = allreduce.moved(what)
         assert all(1.5 * BYTES < nbytes < 1.65 * BYTES for nbytes in moved.values()), (what, moved)
+    allreduce.end()
+
+
+def test_each_late_member_is_added_as_it_comes(make_lab: Any) -> None:
+    nbytes = 8 * MIB
+    allreduce = Allreduce(make_lab(nodes=4, rate=200e6), nbytes, is_late=True)
+    allreduce.program.tell("go")
+    for number in NODES[:-1]:
+        assert allreduce.program.heard() == number - 1
+        if number > 1:  # the first one only sends
+
+            def is_folded(number: int = number) -> bool:
+                return allreduce.moved("rx_bytes")[number] > nbytes
+
+            until(is_folded, what=f"all of what came before is at node {number}")
+        allreduce.program.tell()
+    assert allreduce.program.heard() == NODES[-2]
+    allreduce.program.tell()
+    assert allreduce.program.heard() == [True] * 4
+    # The last one gets what the others gave, and the others the sum.
+    moved = allreduce.moved("rx_bytes")
+    assert nbytes < moved[4] < 1.2 * nbytes, moved
+    assert nbytes < moved[1] < 1.2 * nbytes, moved
+    assert all(2 * nbytes < moved[number] < 2.2 * nbytes for number in (2, 3)), moved
     allreduce.end()
 
 
