@@ -269,7 +269,10 @@ def _on_their_way(op: str, refs: list[Ref], n: int, for_all: bool) -> tuple[Any,
     What is wrong with a member is found out by who folds then.
     """
     if for_all:
-        folded = _as_members_come(op, refs, n)
+        try:
+            folded = _as_members_come(op, refs, n)
+        except HoploError:
+            return None
         if folded is not None:
             return folded
     taken = _stored(refs, n)
@@ -281,9 +284,7 @@ def _on_their_way(op: str, refs: list[Ref], n: int, for_all: bool) -> tuple[Any,
         made = _core.fold_members(op, members, for_all and attempt == 0)
         try:
             if isinstance(made, _core.Folded):
-                if op != "mean" or made.divides():
-                    return made, taken
-                return divided(_core.get(made.put()), n), taken
+                return _mean(made, n) if op == "mean" else made, taken
             _, again, lost = made
             if not again:
                 return None
@@ -318,9 +319,12 @@ def _as_members_come(op: str, refs: list[Ref], n: int) -> tuple[Any, list[int]] 
     made = _core.fold_as_they_come(op, n, batches())
     if made is None:
         return None
-    if op != "mean" or made.divides():
-        return made, sorted(taken)
-    return divided(_core.get(made.put()), n), sorted(taken)
+    return _mean(made, n) if op == "mean" else made, sorted(taken)
+
+
+def _mean(made: _core.Folded, n: int) -> Any:
+    """Of `n` members, that nodes have divided if they can."""
+    return made if made.divides() else divided(_core.get(made.put()), n)
 
 
 def _stored(refs: list[Ref], n: int) -> list[int] | None:

@@ -38,7 +38,7 @@ def test_an_unknown_node_and_the_head_are_refused(machines):  # noqa: F811
     joined(second, *started(first))
     done = first.hoplo("drain", "nowhere", check=False)
     assert done.returncode == 1
-    assert "names no single node" in done.stderr
+    assert 'no node that lives is "nowhere": give one of ' in done.stderr
     done = first.hoplo("drain", node_of(first, 1.0), check=False)
     assert "it is the head" in done.stderr
     assert len(done.stderr.splitlines()) == 1

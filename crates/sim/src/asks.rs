@@ -227,6 +227,9 @@ impl Cluster {
             Err(flow) => flow,
             Ok(ToClient::Reduced { result: Ok(location), .. }) => {
                 self.count("reduces");
+                if fiber.reduced_for_all.is_some() && pick.is_multiple_of(3) {
+                    self.count("reduces whose members came later");
+                }
                 let members = std::mem::take(&mut fiber.reducing);
                 let members = sum(members.into_iter().map(|it| self.books.value_of(it)));
                 let for_all = fiber.reduced_for_all.take().zip(request);

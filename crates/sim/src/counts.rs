@@ -131,6 +131,8 @@ impl Counts {
         "objects that were relayed",
         "objects that were folded",
         "objects that were folded in rings",
+        "members that came later",
+        "reduces whose members came later",
         "reduces",
         "reduces that nobody needed",
         "reduces that were in vain",

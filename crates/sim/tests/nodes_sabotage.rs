@@ -30,7 +30,7 @@ fn what_a_far_call_brings_and_nobody_holds_is_missed() {
 
 #[test]
 fn what_is_returned_to_a_far_caller_and_nobody_holds_is_missed() {
-    shows(Sabotage::RepliesHoldNothing, 1500, GONE);
+    shows(Sabotage::RepliesHoldNothing, 4000, GONE);
 }
 
 #[test]

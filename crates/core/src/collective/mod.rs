@@ -76,7 +76,7 @@ pub struct Collective {
     haul: ProcessId,
     /// By the task of what is made.
     reduces: BTreeMap<u64, Reduce>,
-    /// Rings that were answered, the oldest one first.
+    /// Rings and trains that were answered, the oldest one first.
     given: VecDeque<Given>,
     /// So many were planned.
     last: u64,
@@ -89,7 +89,7 @@ struct Reduce {
     /// Each as often as it was given.
     members: Vec<ObjectId>,
     shape: Shape,
-    /// In this order. That of this node is the last one of a chain, and any one of a ring.
+    /// In this order. That of this node is the last one of a chain, and any one of a ring or a train.
     steps: Vec<Step>,
     /// What nodes are to be asked for, as long as others are under way.
     waiting: Folds,
@@ -334,6 +334,9 @@ impl Collective {
         let Some(seq) = self.reduce_of(asker, request) else { return };
         let reduce = self.reduces.get_mut(&seq).expect("it was just there");
         let Shape::Train(train) = &mut reduce.shape else { return };
+        if reduce.steps.iter().any(|step| step.is_result) {
+            return; // it has its last member
+        }
         let mut left = members.len();
         for member in members {
             left -= 1;

@@ -48,6 +48,7 @@ fn each_is_folded_as_it_comes_and_the_result_goes_to_all() {
             (B, made(6), ME, made(0), true),
         ]
     );
+    assert_eq!(bench.comes(4, &[NodeNumber::alone(9)], true), [], "it has its last member");
     let ends = |list: &[(NodeNumber, u32)], sealed| -> Vec<Effect> {
         let end =
             |(at, index): &(NodeNumber, u32)| Effect::End { at: *at, made: made(*index), sealed };
