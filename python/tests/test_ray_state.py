@@ -48,13 +48,15 @@ class Counter:
 
 
 def test_rows_of_nodes_lacked_the_label_that_those_of_nodes_have() -> None:
-    [node] = ray.nodes()
-    [listed] = state.list_nodes()
-    assert listed.labels is not None
-    assert listed.labels["ray.io/node-id"] == node["Labels"]["ray.io/node-id"] == listed.node_id
+    named = {row["NodeID"]: row["Labels"]["ray.io/node-id"] for row in ray.nodes()}
+    rows = state.list_nodes()
+    assert {row.node_id for row in rows} == set(named)
     client = StateApiClient()
-    assert client.list(StateResource.NODES) == [listed] == [state.get_node(listed.node_id)]
-    assert client.get(StateResource.NODES, listed.node_id) == listed
+    assert client.list(StateResource.NODES) == rows
+    for row in rows:
+        assert row.labels is not None
+        assert row.labels["ray.io/node-id"] == named[row.node_id] == row.node_id
+        assert state.get_node(row.node_id) == client.get(StateResource.NODES, row.node_id) == row
 
 
 def test_rows_lacked_rays_names_of_what_hoplo_knows_under_others() -> None:
