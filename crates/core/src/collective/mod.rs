@@ -337,7 +337,7 @@ impl Collective {
         if reduce.steps.iter().any(|step| step.is_result) {
             return; // it has its last member
         }
-        let mut left = members.len();
+        let (mut folds, mut left) = (Folds::new(), members.len());
         for member in members {
             left -= 1;
             let has_room = reduce.members.len() < REDUCE_MEMBERS_MAX;
@@ -347,18 +347,18 @@ impl Collective {
                 return self.give_up(seq, NoReduce::new(why, true), effects);
             };
             reduce.members.push(member.object);
-            reduce.steps.push(Step::of(&fold));
-            effects.push(Effect::Fold { at: fold.0, fold: Box::new(fold.1) });
+            folds.push(fold);
         }
-        if more {
-            return;
+        if !more {
+            if folds.is_empty() {
+                let why = "its last member is missing";
+                return self.give_up(seq, NoReduce::new(why, true), effects);
+            }
+            folds.extend(train.copies());
         }
-        if reduce.steps.last().is_none_or(|step| !step.is_result) {
-            return self.give_up(seq, NoReduce::new("its last member is missing", true), effects);
-        }
-        for fold in train.copies() {
-            reduce.steps.push(Step::of(&fold));
-            effects.push(Effect::Fold { at: fold.0, fold: Box::new(fold.1) });
+        reduce.steps.extend(folds.iter().map(Step::of));
+        for (at, fold) in folds {
+            effects.push(Effect::Fold { at, fold: Box::new(fold) });
         }
     }
 

@@ -45,9 +45,8 @@ fn a_group_that_is_asked_for_while_there_is_no_head_is_made_by_the_next_one() {
     assert_eq!(state(&mut nodes, driver), Some(GroupState::Created));
 }
 
-/// It waited for ever.
-#[test]
-fn who_waits_for_a_group_of_a_head_that_died_hears_from_the_next_one() {
+/// A driver at the second of two nodes waits for a group that no node has room for.
+fn waiting() -> (Nodes, ProcessId) {
     let mut nodes = Nodes::new(2);
     let driver = nodes.shells[1].driver();
     let mut wide = spec();
@@ -55,6 +54,13 @@ fn who_waits_for_a_group_of_a_head_that_died_hears_from_the_next_one() {
     nodes.says(1, driver, ToNode::GroupCreate { request: 5, spec: wide });
     let group = made(&mut nodes, driver).unwrap();
     nodes.says(1, driver, ToNode::GroupWatch { request: 6, group });
+    (nodes, driver)
+}
+
+/// It waited for ever.
+#[test]
+fn who_waits_for_a_group_of_a_head_that_died_hears_from_the_next_one() {
+    let (mut nodes, driver) = waiting();
     assert!(matches!(state(&mut nodes, driver), Some(GroupState::Waits { .. })));
     nodes.dies(0);
     assert_eq!(state(&mut nodes, driver), None);
@@ -65,13 +71,7 @@ fn who_waits_for_a_group_of_a_head_that_died_hears_from_the_next_one() {
 
 #[test]
 fn who_waits_for_a_group_hears_that_the_head_is_silent() {
-    let mut nodes = Nodes::new(2);
-    let driver = nodes.shells[1].driver();
-    let mut wide = spec();
-    wide.bundles[0].resources = cpus(64.0);
-    nodes.says(1, driver, ToNode::GroupCreate { request: 5, spec: wide });
-    let group = made(&mut nodes, driver).unwrap();
-    nodes.says(1, driver, ToNode::GroupWatch { request: 6, group });
+    let (mut nodes, driver) = waiting();
     state(&mut nodes, driver);
     let since = nodes.shells[1].now;
     nodes.shells[1].hears(Event::HeadSilent { since });
