@@ -42,6 +42,8 @@ pub struct Plan {
     pub cancels: bool,
     pub faults_until: Instant,
     pub prints: bool,
+    /// The machines are checked at few steps only.
+    pub checks_rarely: bool,
 
     // ---- of several nodes ----
     /// One step of a program in eight is a reduce.
@@ -106,6 +108,7 @@ impl Plan {
             cancels: rng.one_in(2),
             faults_until: Instant(1_000_000) + Duration::from_millis(300),
             prints: std::env::var_os("HOPLO_SIM_PRINT").is_some(),
+            checks_rarely: false,
             nodes: 1,
             joins_within: Duration::ZERO,
             drivers_at: Vec::new(),

@@ -104,7 +104,7 @@ impl ObjectDirectory {
         Some(ObjectPlace { bytes, is_here, is_spilled, several: record.several() })
     }
 
-    /// How many bytes a stored object has, and which nodes have all of them, as far as is known here. The first one may be fetching them.
+    /// How many bytes a stored object has, and which nodes have all of them, as far as is known here. The first two may be fetching them.
     pub fn whereabouts(&self, object: ObjectId) -> Option<(u64, Vec<NodeNumber>)> {
         let place = self.place_of(object)?;
         let here = place.is_here.then_some(self.node);

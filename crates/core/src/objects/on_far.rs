@@ -18,10 +18,12 @@
 //! 2. of those that are fetching, the one that was told first of those that were not named to anybody; else
 //! 3. of the nodes that have all bytes, the one that was named least often.
 //!
-//! The others, for when that one fails, have all bytes. Who asks again is told such nodes only. Each answer has a **turn**, which counts
+//! The others are for when that one fails. Behind one that is fetching comes the one that it was told first: if it dies, that one sends to
+//! nobody any more, and the chain is whole again without it. The rest have all bytes. Who asks again is told only nodes that have all bytes. Each answer has a **turn**, which counts
 //! up: what is fetched in one turn is sent on in later turns only (XFER-8), so nobody waits for itself, whatever is said late or twice.
 
 use std::collections::BTreeSet;
+use std::iter;
 
 use hoplo_base::limits::SOURCES_MAX;
 use hoplo_base::{NodeNumber, ObjectId};
@@ -208,8 +210,13 @@ impl ObjectDirectory {
         let asks_again = abroad.fetching.contains_key(&node);
         if !asks_again && abroad.load(sources[0]) > 0 {
             let idle = abroad.fetching.iter().filter(|(fetching, _)| abroad.load(**fetching) == 0);
-            let furthest = idle.min_by_key(|(_, fetching)| fetching.turn);
-            sources.splice(0..0, furthest.map(|(fetching, _)| *fetching));
+            if let Some((last, fetching)) = idle.min_by_key(|(_, fetching)| fetching.turn) {
+                // If that one dies, the one before it sends to nobody any more.
+                let before = fetching.from;
+                let has_some = sources.contains(&before) || abroad.fetching.contains_key(&before);
+                sources.retain(|source| *source != before);
+                sources.splice(0..0, iter::once(*last).chain(has_some.then_some(before)));
+            }
         }
         sources.truncate(SOURCES_MAX);
         sources
@@ -347,7 +354,7 @@ impl ObjectDirectory {
             if let Some(abroad) = &mut record.abroad {
                 let copies = abroad.copies.len();
                 abroad.copies.retain(|copy| copy.node != dead);
-                abroad.fetching.remove(&dead);
+                abroad.fetcher_died(dead);
                 abroad.lineage_at.remove(&dead);
                 named |= abroad.waiting.remove(&dead) || abroad.copies.len() < copies;
             }

@@ -287,6 +287,16 @@ impl Abroad {
     pub(super) fn load(&self, node: NodeNumber) -> usize {
         self.fetching.values().filter(|fetching| fetching.from == node).count()
     }
+
+    /// Those that fetched from that node go on at the one before it, if they keep to what they were told.
+    pub(super) fn fetcher_died(&mut self, dead: NodeNumber) {
+        let Some(Fetching { from: before, .. }) = self.fetching.remove(&dead) else { return };
+        for (node, fetching) in &mut self.fetching {
+            if fetching.from == dead && *node != before {
+                fetching.from = before;
+            }
+        }
+    }
 }
 
 impl State {

@@ -535,10 +535,23 @@ fn those_who_fetch_at_the_same_time_form_a_chain() {
     bench.seal(object, 100, &[]);
     assert_eq!(sources(&mut bench, R1, object), [HERE]);
     assert_eq!(sources(&mut bench, R2, object), [R1, HERE], "what is behind it has all bytes");
-    assert_eq!(sources(&mut bench, R3, object), [R2, HERE]);
+    assert_eq!(sources(&mut bench, R3, object), [R2, R1, HERE]);
     // Who has all bytes and sends to nobody is better than who is fetching.
     bench.feed(copied(R3, object));
     assert_eq!(sources(&mut bench, R4, object), [R3, HERE]);
+}
+
+/// Else two would fetch from one node, at half the rate each, and the one before the dead one would send to nobody.
+#[test]
+fn a_chain_is_whole_again_without_one_that_dies() {
+    let (mut bench, object) = (Bench::new(), home(1));
+    bench.seal(object, 100, &[]);
+    sources(&mut bench, R1, object);
+    sources(&mut bench, R2, object);
+    assert_eq!(sources(&mut bench, R3, object), [R2, R1, HERE], "R1, if R2 dies");
+    let (why, heirs) = ("it was silent".to_string(), vec![]);
+    bench.feed(Event::NodeGone { node: R2, why, heirs });
+    assert_eq!(sources(&mut bench, R4, object), [R3, R1, HERE], "R1 sends to R3 now");
 }
 
 #[test]
