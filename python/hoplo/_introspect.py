@@ -39,6 +39,8 @@ def look(
     """The place of each of these threads (`threading.get_ident`), and the actor's coroutines."""
     frames = sys._current_frames()
     places = [place(frames.get(thread)) for thread in threads]
+    # The frame of this call is among them: a cycle that would keep what all threads have, refs too.
+    frames.clear()
     loops = [] if runtime is None else runtime.event_loops()
     return places, [call for loop in loops for call in calls_of(loop)]
 

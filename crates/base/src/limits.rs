@@ -562,6 +562,9 @@ pub const LINEAGE_VALUE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 /// and tasks that were lost.
 pub const LOST_TASKS_MAX: usize = 1000;
 
+/// When a node dies, its heir hears of so many of its actors that they had ended, of those made last.
+pub const ENDED_ACTORS_TOLD_MAX: usize = 1000;
+
 /// A process tells its daemon at most so often what has run,
 pub const RUNS_TOLD_EVERY: Duration = Duration::from_secs(1);
 

@@ -36,6 +36,7 @@ pub enum Step {
     DiskRead(u64),
     DiskReserved(u64),
     ControlAnswers,
+    ControlTakes,
     Measured,
     /// A driver with this program connects.
     Knocks(u64),
@@ -79,6 +80,10 @@ pub enum Step {
     SaysWhere(u32),
     HearsRows,
     Verdict(NodeNumber),
+    /// Another daemon goes on as head, with the store of the one that died.
+    HeadBegins,
+    /// A node notices that its head says nothing.
+    HeadIsSilent,
     /// The node that was drained has stopped.
     Leaves,
     LinkFault,
@@ -98,6 +103,20 @@ impl Step {
             Self::CarrierTurns | Self::CarrierTicks | Self::Dialled(_) | Self::Arrives(..)
         )
     }
+
+    /// It befalls all nodes, or somebody does it from outside: it also happens while there is no head.
+    fn is_of_nobody(self) -> bool {
+        matches!(
+            self,
+            Self::Fault
+                | Self::LinkFault
+                | Self::NodeFalls(_)
+                | Self::Verdict(_)
+                | Self::HeadBegins
+                | Self::GroupsEnd
+                | Self::DriversDone
+        )
+    }
 }
 
 pub struct Cluster {
@@ -110,6 +129,8 @@ pub struct Cluster {
     /// The node at which this step happens, and the others.
     pub here: Box<Host>,
     pub away: BTreeMap<NodeNumber, Box<Host>>,
+    /// Of several nodes, the one that is the head, or was it last.
+    leader: NodeNumber,
     pub wires: Wires,
     pub control: MemoryStore,
     pub clients: BTreeMap<ProcessId, Client>,
@@ -197,6 +218,7 @@ impl Cluster {
             next: 0,
             here,
             away: BTreeMap::new(),
+            leader: number(0),
             wires: Wires::default(),
             control,
             clients: BTreeMap::new(),
@@ -258,7 +280,7 @@ impl Cluster {
         let deadline = self.plan.faults_until + HEALS_WITHIN;
         while let Some((at, _, node, step)) = self.queue.pop_first() {
             self.now = self.now.max(at);
-            if self.host(node).dead {
+            if self.host(node).dead && !step.is_of_nobody() {
                 continue;
             }
             let rests_until = self.host(node).carrier.rests_until;
@@ -287,6 +309,7 @@ impl Cluster {
             Step::DiskRead(ticket) => self.disk_read(ticket),
             Step::DiskReserved(ticket) => self.disk_reserved(ticket),
             Step::ControlAnswers => self.control_answers(),
+            Step::ControlTakes => self.control_takes_next(),
             Step::Measured => self.reports_measures(),
             Step::Knocks(program) => self.knocks(program),
             Step::Born(process) => self.born(process),
@@ -319,6 +342,8 @@ impl Cluster {
             Step::SaysWhere(at) => self.says_where(at),
             Step::HearsRows => self.hears_rows(),
             Step::Verdict(node) => self.is_declared_dead(node),
+            Step::HeadBegins => self.head_begins(),
+            Step::HeadIsSilent => self.head_is_silent(),
             Step::Leaves => self.leaves(),
             Step::LinkFault => self.link_fault(),
             Step::NodeFalls(node) => self.node_dies(node),
@@ -372,7 +397,21 @@ impl Cluster {
     }
 
     pub fn head(&self) -> NodeNumber {
-        if self.plan.nodes == 1 { self.here.number } else { number(0) }
+        if self.plan.nodes == 1 { self.here.number } else { self.leader }
+    }
+
+    /// It died, and nobody has come in its place.
+    pub fn is_headless(&self) -> bool {
+        self.host(self.head()).dead
+    }
+
+    /// At some time.
+    pub fn lost_a_head(&self) -> bool {
+        self.is_headless() || self.head() != number(0)
+    }
+
+    pub fn is_led_by(&mut self, head: NodeNumber) {
+        self.leader = head;
     }
 
     /// They have dropped everything and time has passed: what is left is a leak. Then they exit.
@@ -380,6 +419,9 @@ impl Cluster {
         // Drivers end more than once (by themselves, killed, with their node): the last time counts.
         if !self.is_done() {
             return;
+        }
+        if self.is_headless() {
+            return self.done_soon();
         }
         let unfinished = self.clients.values().any(|it| it.alive && it.session.unfinished() > 0);
         // What the last of them released is on its way.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hoplo_base::{Instant, JobId, ProcessId, ResourceSet};
 use hoplo_core::control::rows::home_of_actor_key;
-use hoplo_core::control::{CasError, ControlStore, NodeEntry, Row};
+use hoplo_core::control::{CasError, ControlStore, Entry, NodeEntry, Row};
 use hoplo_core::node::{
     Answer, Config, Effect, Event, KEYS_MAX, Node, Question, Report, Rows, RowsPage,
 };
@@ -40,6 +40,8 @@ pub struct Daemon {
     pub rows: Rows,
     /// The control store's answers, in the order of the questions.
     answers: VecDeque<Event>,
+    /// What is on its way from a node to the store of another one, in order.
+    control_out: VecDeque<Effect>,
     tick_at: Option<Instant>,
     /// What follows is because a connection ended.
     pub reads_an_end: bool,
@@ -88,6 +90,7 @@ impl Daemon {
             open: BTreeSet::new(),
             rows: beginning.rows,
             answers: VecDeque::new(),
+            control_out: VecDeque::new(),
             tick_at: None,
             reads_an_end: false,
             excused: 0,
@@ -327,6 +330,58 @@ impl Cluster {
         self.happens(answer);
     }
 
+    /// At a head at once. Of another node it is on its way, and waits while there is no head that has the store.
+    fn for_control_store(&mut self, effect: Effect) {
+        if self.here.number == self.head() {
+            return self.control_takes(effect);
+        }
+        self.here.daemon.control_out.push_back(effect);
+        if self.here.daemon.control_out.len() == 1 {
+            self.control_takes_soon();
+        }
+    }
+
+    fn control_takes_soon(&mut self) {
+        let delay = self.rng.delay(self.plan.latency);
+        self.after(delay, Step::ControlTakes);
+    }
+
+    pub fn control_takes_next(&mut self) {
+        if self.is_headless() && !self.plan.control_apart {
+            return self.after(Duration::from_millis(1), Step::ControlTakes);
+        }
+        let effect = self.here.daemon.control_out.pop_front().expect("one step for each");
+        self.control_takes(effect);
+        if !self.here.daemon.control_out.is_empty() {
+            self.control_takes_soon();
+        }
+    }
+
+    fn control_takes(&mut self, effect: Effect) {
+        match effect {
+            Effect::Save { key, value, last } => {
+                let actor = (key.table == Table::Actor).then_some(&key.bytes);
+                let home = actor.and_then(|bytes| home_of_actor_key(bytes));
+                if home.is_some_and(|home| home != self.here.number) {
+                    self.count("rows that heirs wrote of actors");
+                }
+                self.count("rows written");
+                if key.table == Table::Node && self.plan.nodes > 1 {
+                    let entry = NodeEntry::of_value(&value).expect("it is a node's");
+                    return self.row_changes(entry);
+                }
+                let store = &mut self.control;
+                let put = if last { store.finish(key, value) } else { store.put(key, value) };
+                put.expect("a store in memory takes all");
+            }
+            Effect::Forget { key } => {
+                self.control.delete(&key).expect("a store in memory takes all");
+            }
+            Effect::Ask { ask, question } => self.asked(ask, question),
+            other => panic!("that is nothing for a control store: {other:?}"),
+        }
+    }
+
     fn asked(&mut self, ask: u64, question: Question) {
         let store = &mut self.control;
         let value = |row: Option<Row>| row.map(|row| row.value);
@@ -449,21 +504,9 @@ impl Cluster {
             }
             Effect::ForgetSpilled { range, end } => self.here.memory.forget(range, end),
             Effect::ResetSlots { slots } => self.here.memory.reset_slots(&slots),
-            Effect::Save { key, value, last } => {
-                let actor = (key.table == Table::Actor).then_some(&key.bytes);
-                let home = actor.and_then(|bytes| home_of_actor_key(bytes));
-                if home.is_some_and(|home| home != self.here.number) {
-                    self.count("rows that heirs wrote of actors");
-                }
-                let store = &mut self.control;
-                let put = if last { store.finish(key, value) } else { store.put(key, value) };
-                put.expect("a store in memory takes all");
-                self.count("rows written");
+            Effect::Save { .. } | Effect::Forget { .. } | Effect::Ask { .. } => {
+                self.for_control_store(effect);
             }
-            Effect::Forget { key } => {
-                self.control.delete(&key).expect("a store in memory takes all");
-            }
-            Effect::Ask { ask, question } => self.asked(ask, question),
             Effect::Measure { processes } => self.measures(&processes),
             Effect::Log { text } => {
                 self.note(|| format!("daemon logs: {text}"));

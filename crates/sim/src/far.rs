@@ -86,7 +86,7 @@ impl Cluster {
             }
             Word::Member { entry, index } => {
                 self.note(|| format!("daemon hears that {} is {:?}", entry.node, entry.state));
-                if self.here.number == crate::table::number(0) {
+                if self.here.number == self.head() {
                     self.here.daemon.node.read_wills(&entry, &self.control);
                 }
                 self.happens(Event::Member { entry, index });

@@ -67,6 +67,11 @@ pub struct Plan {
     pub dies_when_named: bool,
     /// A node that is not the head is drained then, and leaves when nothing keeps it.
     pub node_drains_at: Option<Instant>,
+    /// The head is killed then, or later, when all nodes have joined; and another one goes on within a time.
+    pub head_falls_at: Option<Instant>,
+    pub headless_for: Duration,
+    /// On control nodes, which do not die with the head.
+    pub control_apart: bool,
     /// Each actor that may restart makes checkpoints.
     pub logs_all: bool,
     /// A node hears of changes of the node table so late.
@@ -117,6 +122,9 @@ impl Plan {
             breaks: 0,
             node_dies_at: None,
             node_drains_at: None,
+            head_falls_at: None,
+            headless_for: Duration::ZERO,
+            control_apart: false,
             dies_with_copies: false,
             dies_when_named: false,
             logs_all: false,
@@ -148,6 +156,7 @@ impl Plan {
         let mut apart = Rng::new(rng.clone().next());
         let drains_at = Instant(10_000_000) + Duration::from_millis(apart.below(280));
         let drains = nodes > 2 && apart.one_in(4);
+        let falls_at = Instant(10_000_000) + Duration::from_millis(apart.clone().below(280));
         Self {
             spill: true,
             keeps_rows: true,
@@ -166,6 +175,9 @@ impl Plan {
             dies_when_named: apart.one_in(2),
             logs_all: apart.one_in(8),
             reduces_much: apart.one_in(4),
+            head_falls_at: (!quiet && apart.one_in(4)).then_some(falls_at),
+            headless_for: Duration::from_millis([1, 20, 500, 4000][apart.below(4) as usize]),
+            control_apart: apart.one_in(2),
             news_within: Duration::from_millis(news),
             bulk_window_bytes: window,
             socket_packets: [1, 3, 64][rng.below(3) as usize],
@@ -278,7 +290,13 @@ impl Cluster {
                 self.node_dies(victim);
             }
         }
-        if all_came && self.plan.node_drains_at.is_some_and(|at| self.now >= at) {
+        let is_whole = all_came && self.hosts().count() >= self.plan.nodes as usize;
+        if is_whole && self.plan.head_falls_at.is_some_and(|at| self.now >= at) {
+            self.plan.head_falls_at = None;
+            self.head_dies();
+        }
+        let may_drain = all_came && !self.is_headless();
+        if may_drain && self.plan.node_drains_at.is_some_and(|at| self.now >= at) {
             let head = self.head();
             let living: Vec<_> = self.living().into_iter().filter(|it| *it != head).collect();
             self.plan.node_drains_at = None;
@@ -288,9 +306,9 @@ impl Cluster {
             }
         }
         if self.plan.breaks > 0 && self.rng.one_in(self.plan.breaks) {
-            let at = |rng: &mut Rng, nodes: u32| number(rng.below(u64::from(nodes)) as u32);
-            let one = at(&mut self.rng, self.plan.nodes);
-            let two = at(&mut self.rng, self.plan.nodes);
+            let nodes = self.plan.nodes.max(self.hosts().count() as u32);
+            let at = |rng: &mut Rng| number(rng.below(u64::from(nodes)) as u32);
+            let (one, two) = (at(&mut self.rng), at(&mut self.rng));
             let time = Duration::from_millis(1 + self.rng.below(80));
             match self.rng.below(6) {
                 _ if one == two => {}

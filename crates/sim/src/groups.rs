@@ -105,6 +105,10 @@ impl Cluster {
 
     /// Somebody removes the old ones.
     pub fn groups_end(&mut self) {
+        if self.is_headless() {
+            return self.after(LOOKS_EVERY, Step::GroupsEnd);
+        }
+        self.goes_to(self.head());
         let ends_at = self.now + self.rng.delay(GROUP_LIVES);
         let moves = |row: GroupRow<'_>| *row.phase == Phase::Rescheduling;
         let lost = self.here.daemon.node.groups().rows().any(moves);

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use hoplo_base::{Instant, TaskId};
+use hoplo_core::node::Event as NodeEvent;
 use hoplo_core::session::Event;
 use hoplo_wire::node::{ActorState, DeathCause, Notice, Obituary, Replay, ToClient, ToNode};
 use hoplo_wire::peer::{Claims, Gained, Peer};
@@ -79,6 +80,10 @@ pub enum Sabotage {
     KeepersAreNotAwaited,
     /// What nodes know of the objects of a dead home is not told to the heir.
     EstatesAreUntold,
+    /// A new head does not hear what nodes hold of placement groups, and that they have told it all their names.
+    HeldIsUnheard,
+    /// A new head gives names before nodes have told it theirs (NAME-1).
+    NamesAreNotAwaited,
 }
 
 impl Sabotage {
@@ -86,6 +91,7 @@ impl Sabotage {
     pub fn suits(self, plan: &mut Plan) {
         // It would mostly die late, or not at all.
         plan.dies_when_named = false;
+        let at = plan.head_falls_at.take();
         match self {
             Self::ArgumentsWaitForRoom => {
                 (plan.spill, plan.capacity_bytes) = (true, 3 << 20);
@@ -163,6 +169,16 @@ impl Sabotage {
                 plan.node_dies_at = plan.node_dies_at.or(Some(Instant(20_000_000)));
                 plan.dies_with_copies = self == Self::LossesAreFinal;
             }
+            Self::HeldIsUnheard | Self::NamesAreNotAwaited => {
+                plan.node_dies_at = None;
+                plan.head_falls_at = at.or(Some(Instant(20_000_000)));
+                if self == Self::NamesAreNotAwaited {
+                    // So late a row comes to the store.
+                    (plan.nodes, plan.control_apart) = (plan.nodes.max(3), false);
+                    plan.latency = Duration::from_millis(10);
+                    plan.headless_for = Duration::from_millis(1);
+                }
+            }
         }
     }
 }
@@ -207,11 +223,26 @@ impl Cluster {
                 }
                 Some(Word::Peer { from, cover, message })
             }
+            (Some(Sabotage::HeldIsUnheard), Word::Peer { message, .. })
+                if matches!(*message, Peer::Held { .. }) =>
+            {
+                None
+            }
             (Some(Sabotage::GoneIsSkipped), Word::Ended { .. }) => None,
             (Some(Sabotage::UnstartedAreForgotten), Word::Ended { pair, obituary, .. }) => {
                 Some(Word::Ended { pair, unstarted: Vec::new(), obituary })
             }
             (_, word) => Some(word),
+        }
+    }
+
+    /// At a new head, before it hears anything.
+    pub fn sabotage_new_head(&mut self) {
+        if self.sabotage == Some(Sabotage::NamesAreNotAwaited) {
+            for from in self.living() {
+                let held = Peer::Held { bundles: vec![], jobs: vec![], removed: vec![] };
+                self.happens(NodeEvent::Peer { from, cover: 0, message: Box::new(held) });
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use hoplo_base::{NodeNumber, ResourceSet};
 use hoplo_core::control::rows::node_key;
 use hoplo_core::control::{ControlStore, Entry, NodeEntry, NodeState, store};
-use hoplo_core::node::{Rows, heir_of, settled};
+use hoplo_core::node::{Event, Rows, heir_of, settled};
 use hoplo_wire::control::Table;
 
 use crate::begin::Beginning;
@@ -31,22 +31,21 @@ pub fn number(at: u32) -> NodeNumber {
 
 /// It runs, and no other one knows of it.
 pub fn begins(plan: &Plan, at: u32) -> Box<Host> {
-    let beginning = Beginning { node: number(at), rows: Rows::default() };
+    begins_with(plan, at, Beginning { node: number(at), rows: Rows::default() })
+}
+
+fn begins_with(plan: &Plan, at: u32, beginning: Beginning) -> Box<Host> {
+    let number = beginning.node;
     let mut daemon = Daemon::new(plan, beginning, resources(plan, at));
     daemon.node.set_labels(labels(at));
     daemon.node.scheduler.set_labels(labels(at));
     let memory = Memory::new(plan.capacity_bytes);
-    Box::new(Host::new(daemon, memory, Carrier::new(number(at), plan)))
+    Box::new(Host::new(daemon, memory, Carrier::new(number, plan)))
 }
 
 /// What must be in one zone can be at the head.
 fn labels(at: u32) -> BTreeMap<String, String> {
     [(ZONE.to_string(), ZONES[at as usize % 2].to_string())].into()
-}
-
-pub fn labels_of(node: NodeNumber) -> BTreeMap<String, String> {
-    let at = (0..).find(|at| number(*at) == node).expect("the table gave its number");
-    labels(at)
 }
 
 fn resources(plan: &Plan, at: u32) -> ResourceSet {
@@ -79,7 +78,7 @@ impl Cluster {
         } else {
             let begun = begins(&self.plan, at);
             self.away.insert(begun.number, begun);
-            self.row_changes(self.row_of(at, String::new()));
+            self.row_changes(self.row_of(number(at), at, String::new()));
             self.goes_to(number(at));
             self.here.daemon.news.clear();
             self.recalls();
@@ -95,12 +94,36 @@ impl Cluster {
     }
 
     pub fn says_where(&mut self, at: u32) {
-        self.row_changes(self.row_of(at, format!("{at}")));
+        if self.is_headless() {
+            return self.after(Duration::from_millis(1), Step::SaysWhere(at));
+        }
+        self.row_changes(self.row_of(number(at), at, format!("{at}")));
     }
 
-    fn row_of(&self, at: u32, address: String) -> NodeEntry {
+    /// The head's daemon is started again on its store, or another machine goes on as head: it has the number behind the highest one, and makes of the
+    /// rows what is true now, before it hears anything.
+    pub fn head_begins(&mut self) {
+        let rows = Rows::read(&self.control);
+        let node = rows.next_number(0);
+        self.count("heads that went on where one died");
+        self.note(|| format!("{node} goes on as head"));
+        let begun = begins_with(&self.plan, 0, Beginning { node, rows });
+        self.away.insert(node, begun);
+        self.is_led_by(node);
+        self.row_changes(self.row_of(node, 0, node.to_string()));
+        self.goes_to(node);
+        self.recalls();
+        self.here.daemon.news.clear();
+        self.sabotage_new_head();
+        self.tells_rows(self.rows_at_a_start());
+        if !self.groups().is_empty() {
+            self.somebody_looks();
+        }
+    }
+
+    fn row_of(&self, node: NodeNumber, at: u32, address: String) -> NodeEntry {
         NodeEntry {
-            node: number(at),
+            node,
             head: at == 0,
             hostname: format!("host{at}"),
             resources: resources(&self.plan, at),
@@ -130,7 +153,9 @@ impl Cluster {
         rows.into_iter().map(|(_, entry, index)| (entry, index)).collect()
     }
 
-    fn row_changes(&mut self, entry: NodeEntry) {
+    /// By the head.
+    pub fn row_changes(&mut self, entry: NodeEntry) {
+        assert!(!self.is_headless(), "{} changes, and there is no head", entry.node);
         self.control.put(entry.key(), entry.to_value()).expect("a store in memory takes all");
         let index = self.control.get(&entry.key()).expect("it was just written").index;
         self.note(|| {
@@ -171,11 +196,14 @@ impl Cluster {
     }
 
     pub fn is_declared_dead(&mut self, node: NodeNumber) {
+        if self.is_headless() {
+            return self.after(Duration::from_millis(1), Step::Verdict(node));
+        }
         self.count("nodes that were declared dead");
         self.row_is_dead(node, "it was killed");
     }
 
-    fn entry_of(&self, node: NodeNumber) -> NodeEntry {
+    pub fn entry_of(&self, node: NodeNumber) -> NodeEntry {
         let row = self.control.get(&node_key(node)).expect("it joined");
         NodeEntry::from_row(&row).expect("it is a node's")
     }
@@ -229,6 +257,9 @@ impl Cluster {
         self.count("drained nodes that left");
         self.break_all_of(node);
         self.here.dead = true;
+        if self.is_headless() {
+            return self.at_node(self.head(), self.now, Step::Verdict(node));
+        }
         self.row_is_dead(node, "it was drained");
     }
 
@@ -256,9 +287,31 @@ impl Cluster {
         for (actor, worker) in lived {
             self.books.facts.lived_in(actor, worker);
         }
-        let head = number(0);
-        let delay = self.rng.delay(Duration::from_millis(700));
-        self.at_node(head, self.now + delay, Step::Verdict(node));
+        let head = self.head();
+        if node != head {
+            let delay = self.rng.delay(Duration::from_millis(700));
+            self.at_node(head, self.now + delay, Step::Verdict(node));
+        }
         self.driver_finished();
+    }
+
+    /// With its node. Another one goes on after a while.
+    pub fn head_dies(&mut self) {
+        self.count("kills of heads");
+        let head = self.head();
+        let delay = self.rng.delay(self.plan.headless_for);
+        self.node_dies(head);
+        self.at_node(head, self.now + delay, Step::HeadBegins);
+        for node in self.living() {
+            let notices = self.rng.delay(Duration::from_secs(2));
+            self.at_node(node, self.now + notices, Step::HeadIsSilent);
+        }
+    }
+
+    pub fn head_is_silent(&mut self) {
+        if self.is_headless() {
+            self.count("nodes that noticed that there is no head");
+            self.happens(Event::HeadSilent { since: self.now });
+        }
     }
 }

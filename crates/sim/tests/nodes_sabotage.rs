@@ -66,6 +66,16 @@ fn what_heirs_are_not_told_is_missed() {
 }
 
 #[test]
+fn what_nodes_hold_and_a_new_head_does_not_hear_is_missed() {
+    shows(Sabotage::HeldIsUnheard, 100, &["does not heal", "are left"]);
+}
+
+#[test]
+fn a_name_that_a_new_head_gives_too_early_is_two_actors() {
+    shows(Sabotage::NamesAreNotAwaited, 3000, &["two actors"]);
+}
+
+#[test]
 fn a_member_that_is_folded_twice_is_found() {
     shows(Sabotage::MembersAreFoldedTwice, 100, &["was read and"]);
 }

@@ -253,6 +253,10 @@ pub enum Peer {
     },
     /// To the heir of its home: what the sender knows of an actor.
     ActorKnown(Box<KnownActor>),
+    /// Of the head, to the heir of its home: its row says that it has ended, whatever others know of it.
+    ActorEnded {
+        actor: ActorId,
+    },
     /// Of the home: its constructor has returned, so it keeps only what it holds.
     ActorStarted {
         worker: ProcessId,

@@ -303,10 +303,9 @@ impl Node {
         self.pass_to_groups(groups::Event::NodeGone { node });
     }
 
-    /// Whose placement groups are planned where `named` did.
+    /// Who plans the placement groups that `named` did: the head, also while this node has not heard that an earlier one is dead.
     pub(in crate::node) fn planner(&self, named: NodeNumber) -> NodeNumber {
-        let lives = named == self.me() || self.far.nodes.contains_key(&named);
-        if lives { named } else { self.far.head.unwrap_or(named) }
+        if named == self.me() { named } else { self.far.head.unwrap_or(named) }
     }
 
     pub(in crate::node) fn labels_of(&self, node: NodeNumber) -> BTreeMap<String, String> {

@@ -181,6 +181,7 @@ impl Node {
             | Peer::NotCopied { object }
             | Peer::Known { object, .. } => Some(*object),
             Peer::ActorKnown(known) => Some(known.spec.actor.handle()),
+            Peer::ActorEnded { actor } => Some(actor.handle()),
             Peer::From { message, .. } => match &**message {
                 ToNode::ActorLookup { namespace, name, .. } => {
                     return self.lookup_waits(&(namespace.clone(), name.clone()));

@@ -26,6 +26,8 @@
 //! 3. *Home and keeper die at once.* An actor that lived at the home starts again if it left a will (`wills`). Another one is lost, for want of
 //!    anybody who knows what it was made from.
 //! 4. *The keeper heard of an older incarnation* than the actor's node. The higher one counts; of equal ones the one with a worker.
+//! 5. *It was killed, and its home died before anybody else heard so* (seed 13605). The head tells the heir of those whose rows say that they ended (`wills`), before it
+//!    passes the death. Else an actor that somebody was told to be dead would go on, or start again, perhaps with a name that another one has by now.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,6 +46,8 @@ use crate::sched::local;
 pub(super) struct Legacies {
     /// In our charge, by a death that not all have passed.
     known: BTreeMap<ActorId, Inherited>,
+    /// Of these homes, those that had ended, by their rows.
+    ended: BTreeSet<ActorId>,
     /// FAR-8: of processes here.
     waiting: Vec<(ProcessId, ToNode)>,
     /// Dead homes whose heirs do not decide yet.
@@ -59,7 +63,7 @@ struct Inherited {
 
 impl Legacies {
     pub(super) fn is_empty(&self) -> bool {
-        self.known.is_empty() && self.waiting.is_empty()
+        self.known.is_empty() && self.ended.is_empty() && self.waiting.is_empty()
     }
 }
 
@@ -224,6 +228,15 @@ impl Node {
         self.far.legacies.known.insert(actor, Inherited { known: best, keepers });
     }
 
+    /// Story 5.
+    pub(super) fn on_actor_ended(&mut self, actor: ActorId) {
+        if self.decides(actor) {
+            self.kill_actor(actor, true);
+        } else {
+            self.far.legacies.ended.insert(actor);
+        }
+    }
+
     /// Story 1.
     pub(super) fn known_worker_gone(&mut self, process: ProcessId) {
         for Inherited { known, .. } in self.far.legacies.known.values_mut() {
@@ -272,6 +285,7 @@ impl Node {
         for actor in known.map(|(actor, _)| *actor).collect::<Vec<_>>() {
             self.take_actor(actor);
         }
+        self.far.legacies.ended.retain(|actor| !homes.contains(&actor.0.owner.node()));
         self.work_off_queue();
         self.hear_early();
         for (from, message) in std::mem::take(&mut self.far.legacies.waiting) {
@@ -292,7 +306,8 @@ impl Node {
         let row = self.actors.row(actor).filter(|row| !row.lost);
         let is_new = row.is_none();
         let ended = self.jobs.get(&known.job).is_none_or(|job| job.ended_us.is_some());
-        let goes_on = !ended || known.spec.detached;
+        let had_ended = self.far.legacies.ended.contains(&actor);
+        let goes_on = (!ended || known.spec.detached) && !had_ended;
         // Its next worker may be sent the log at once.
         if let Some(replay) = known.replay.clone().filter(|_| goes_on && is_new) {
             self.pass_to_replays(replay::Event::Taken {
@@ -313,7 +328,8 @@ impl Node {
         objects.push(actor.handle());
         if !goes_on {
             if let Some(worker) = worker {
-                self.stop_process(worker, Manner::Exit, "its job ended".to_string());
+                let reason = if had_ended { "its actor had ended" } else { "its job ended" };
+                self.stop_process(worker, Manner::Exit, reason.to_string());
             }
         } else {
             let why = self.far.dead.get(&home).cloned().unwrap_or_default();

@@ -139,6 +139,8 @@ pub(super) struct Far {
     legacies: legacies::Legacies,
     /// Of who is heard next to be dead.
     wills: Vec<wills::Will>,
+    /// Of a head, with them: actors of the same homes that had ended.
+    ended: Vec<ActorId>,
     /// The entry of the store that told it.
     last_death: u64,
     /// The claims know that this node is a member.
@@ -232,6 +234,7 @@ impl Far {
             keepers: keepers::Keepers::default(),
             legacies: legacies::Legacies::default(),
             wills: Vec::new(),
+            ended: Vec::new(),
             last_death: 0,
             joined: false,
             #[cfg(test)]

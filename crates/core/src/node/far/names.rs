@@ -34,6 +34,8 @@ use crate::objects;
 pub(super) struct Names {
     /// Of a head: names of actors of other homes.
     taken: BTreeMap<Name, ActorId>,
+    /// Of a head: those that the rows of an earlier one say, and no node has told since. They may have gone meanwhile.
+    recalled: BTreeMap<Name, ActorId>,
     /// Of a head: nodes that lived under an earlier one, and have not told this one their names (NAME-1).
     untold: BTreeSet<NodeNumber>,
     /// Of a head: what others asked about names that it does not know, until it does.
@@ -50,6 +52,13 @@ struct Postponed {
     ask: u64,
     name: Name,
     take: Option<ActorId>,
+}
+
+impl Names {
+    /// Of a head: whose it is, of actors of other homes.
+    fn has(&self, name: &Name) -> Option<ActorId> {
+        self.taken.get(name).or_else(|| self.recalled.get(name)).copied()
+    }
 }
 
 #[derive(Debug)]
@@ -180,7 +189,7 @@ impl Node {
 
     /// Of a head: nobody has it, or an actor that is at home here.
     fn may_be_given(&self, name: &Name) -> bool {
-        self.far.names.untold.is_empty() && !self.far.names.taken.contains_key(name)
+        self.far.names.untold.is_empty() && self.far.names.has(name).is_none()
     }
 
     fn ask_for_name(&mut self, ask: Ask) {
@@ -199,7 +208,7 @@ impl Node {
         let name = ask.name.clone();
         match self.far.head {
             None => {}
-            Some(head) if head == self.me() => match self.far.names.taken.get(&name).copied() {
+            Some(head) if head == self.me() => match self.far.names.has(&name) {
                 Some(actor) => self.says_whose(number, Some(actor)),
                 None if self.may_be_given(&name) => self.got_name(number),
                 None => {} // until all have told
@@ -420,13 +429,18 @@ impl Node {
             return self
                 .log(format!("{from} wants the name {:?} for an actor of another home", name.1));
         }
-        let has = self.actors.named(&name).or_else(|| self.far.names.taken.get(&name).copied());
+        let names = &mut self.far.names;
+        if ask == 0 && !names.taken.contains_key(&name) {
+            names.recalled.remove(&name);
+        }
+        let has = self.actors.named(&name).or_else(|| self.far.names.has(&name));
         if ask != 0 && has.is_none() && !self.far.names.untold.is_empty() {
             return self.far.names.postponed.push(Postponed { from, ask, name, take });
         }
         let has = has.or(take);
         if let Some(actor) = has.filter(|_| has == take) {
             self.actors.forget_lost_name(&name);
+            self.far.names.recalled.remove(&name);
             self.far.names.taken.insert(name, actor);
         } else if ask == 0 {
             self.violations += 1; // NAME-1
@@ -441,8 +455,11 @@ impl Node {
     }
 
     pub(super) fn on_unname(&mut self, name: Name, actor: ActorId) {
-        if self.far.names.taken.get(&name) == Some(&actor) {
-            self.far.names.taken.remove(&name);
+        let Names { taken, recalled, .. } = &mut self.far.names;
+        for names in [taken, recalled] {
+            if names.get(&name) == Some(&actor) {
+                names.remove(&name);
+            }
         }
         self.far.names.postponed.retain(|it| it.take != Some(actor));
     }
@@ -452,8 +469,14 @@ impl Node {
         self.far.names.untold = nodes;
     }
 
-    /// To a head: that node has told all names that it has, or is dead.
+    /// To a head: that node has told all names that it has.
     pub(super) fn has_told_names(&mut self, node: NodeNumber) {
+        self.far.names.recalled.retain(|_, actor| actor.0.owner.node() != node);
+        self.tells_no_more_names(node);
+    }
+
+    /// Or it is dead.
+    fn tells_no_more_names(&mut self, node: NodeNumber) {
         if !self.far.names.untold.remove(&node) || !self.far.names.untold.is_empty() {
             return;
         }
@@ -477,7 +500,7 @@ impl Node {
     /// An earlier daemon's row of an actor of another home says that it has that name.
     pub(in crate::node) fn recall_name(&mut self, name: Name, actor: ActorId) {
         if !name.1.is_empty() {
-            self.far.names.taken.insert(name, actor);
+            self.far.names.recalled.insert(name, actor);
         }
     }
 
@@ -516,8 +539,9 @@ impl Node {
     pub(super) fn names_of_dead(&mut self, node: NodeNumber) {
         if self.objects.in_charge(node) == node {
             self.far.names.taken.retain(|_, actor| actor.0.owner.node() != node);
+            self.far.names.recalled.retain(|_, actor| actor.0.owner.node() != node);
         }
-        self.has_told_names(node);
+        self.tells_no_more_names(node);
         for number in self.asked_of(node) {
             self.ask_on(number);
         }

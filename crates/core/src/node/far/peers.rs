@@ -144,6 +144,7 @@ impl Node {
                     self.take_actor(actor);
                 }
             }
+            Peer::ActorEnded { actor } => self.on_actor_ended(actor),
             Peer::ActorStarted { worker } => {
                 self.pass_to_scheduler(local::Event::ActorStarted { worker });
             }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   the actor's home dies:  head --ActorKnown: its will--> heir        as a keeper does (`legacies`), before the head passes the death
+//!                                --ActorEnded------------>             of each whose row says that it has ended
 //! ```
 //! A keeper is one node, which may die together with the home; and a head that is alone has none. Its rows are on its disk: a head that is
 //! started again is the heir of the one that died, if no other node lives.
@@ -15,8 +16,9 @@
 //! 2. *Its arguments.* Refs among them are held by nobody. If their values are lost, its constructor fails with that.
 //! 3. *The heir is dead as well*, and the head has not heard so yet. The will is read again at that one's death.
 
+use hoplo_base::limits::ENDED_ACTORS_TOLD_MAX;
 use hoplo_base::{JobId, NodeNumber};
-use hoplo_wire::peer::KnownActor;
+use hoplo_wire::peer::{KnownActor, Peer};
 
 use super::Node;
 use crate::control::rows::{home_of_actor_key, job_key};
@@ -54,6 +56,9 @@ impl Node {
                 theirs.extend(ActorEntry::from_row(row));
             }
         });
+        let has_ended = |row: &&ActorEntry| row.state == ActorPhase::Dead && !row.lost;
+        let ended = theirs.iter().rev().filter(has_ended).map(|row| row.actor);
+        self.far.ended = ended.take(ENDED_ACTORS_TOLD_MAX).collect();
         let wills = theirs.into_iter().filter_map(|row: ActorEntry| {
             let known = will_of(&row)?.clone();
             let job = job_of(row.job, store)?;
@@ -64,6 +69,15 @@ impl Node {
 
     /// Their home is dead.
     pub(super) fn execute_wills(&mut self) {
+        for actor in std::mem::take(&mut self.far.ended) {
+            let heir = self.charge_of(actor);
+            if heir == self.me() {
+                self.on_actor_ended(actor);
+            } else if self.is_other_node(heir) {
+                self.told_heir(actor.handle());
+                self.send_peer(heir, Peer::ActorEnded { actor });
+            }
+        }
         for Will { known, job } in std::mem::take(&mut self.far.wills) {
             // Of one that dies later it is read again (story 3).
             let heir = self.charge_of(known.spec.actor);

@@ -46,7 +46,7 @@ fn a_group_that_is_asked_for_while_there_is_no_head_is_made_by_the_next_one() {
 }
 
 /// A driver at the second of two nodes waits for a group that no node has room for.
-fn waiting() -> (Nodes, ProcessId) {
+fn waiting() -> (Nodes, ProcessId, hoplo_base::GroupId) {
     let mut nodes = Nodes::new(2);
     let driver = nodes.shells[1].driver();
     let mut wide = spec();
@@ -54,13 +54,13 @@ fn waiting() -> (Nodes, ProcessId) {
     nodes.says(1, driver, ToNode::GroupCreate { request: 5, spec: wide });
     let group = made(&mut nodes, driver).unwrap();
     nodes.says(1, driver, ToNode::GroupWatch { request: 6, group });
-    (nodes, driver)
+    (nodes, driver, group)
 }
 
 /// It waited for ever.
 #[test]
 fn who_waits_for_a_group_of_a_head_that_died_hears_from_the_next_one() {
-    let (mut nodes, driver) = waiting();
+    let (mut nodes, driver, _) = waiting();
     assert!(matches!(state(&mut nodes, driver), Some(GroupState::Waits { .. })));
     nodes.dies(0);
     assert_eq!(state(&mut nodes, driver), None);
@@ -69,9 +69,20 @@ fn who_waits_for_a_group_of_a_head_that_died_hears_from_the_next_one() {
     assert!(matches!(state(&mut nodes, driver), Some(GroupState::Removed { .. })));
 }
 
+/// It asked the earlier head, of whose death its node had not heard, and waited for ever (found by the simulator).
+#[test]
+fn of_two_heads_the_new_one_is_asked_about_groups_of_both() {
+    let (mut nodes, driver, group) = waiting();
+    let head = nodes.begins_as_head();
+    nodes.tells_row(&[1, head], head, NodeState::Alive);
+    while state(&mut nodes, driver).is_some() {}
+    nodes.says(1, driver, ToNode::GroupWatch { request: 7, group });
+    assert!(matches!(state(&mut nodes, driver), Some(GroupState::Removed { .. })));
+}
+
 #[test]
 fn who_waits_for_a_group_hears_that_the_head_is_silent() {
-    let (mut nodes, driver) = waiting();
+    let (mut nodes, driver, _) = waiting();
     state(&mut nodes, driver);
     let since = nodes.shells[1].now;
     nodes.shells[1].hears(Event::HeadSilent { since });
