@@ -1,11 +1,15 @@
 """`hoplo why` and GetTimeoutError follow what waits over all processes, to its end."""
 
+import gc
 import re
+import threading
+import weakref
 
 import pytest
 from conftest import command, eventually
 
 import hoplo
+from hoplo import _introspect
 from hoplo.exceptions import GetTimeoutError
 
 
@@ -213,3 +217,21 @@ def test_a_process_is_named_twice(gate):
     assert not re.search(r"pid \d+\) \((driver|worker)", told)
     gate.open()
     hoplo.get(refs)
+
+
+def test_whoever_looks_where_threads_stand_keeps_nothing_of_theirs_alive():
+    """A cycle over the frames of all threads kept what lay in them, refs too."""
+
+    class Value:
+        pass
+
+    def has_one():
+        value = Value()
+        _introspect.look([threading.get_ident()], None)
+        return weakref.ref(value)
+
+    gc.disable()
+    try:
+        assert has_one()() is None
+    finally:
+        gc.enable()

@@ -173,7 +173,7 @@ impl Cluster {
         Self { sabotage, ..Self::alone(seed, rng, plan, 1, MemoryStore::new()) }
     }
 
-    /// Up to eight nodes.
+    /// Up to 16 nodes.
     pub fn of_nodes(seed: u64, sabotage: Option<Sabotage>) -> Self {
         let mut rng = Rng::new(seed);
         let mut plan = Plan::of_nodes(&mut rng);

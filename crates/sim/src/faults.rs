@@ -134,7 +134,7 @@ impl Plan {
         }
     }
 
-    /// Of up to eight nodes. What is left out is tried with one node.
+    /// Of up to 16 nodes. What is left out is tried with one node.
     pub fn of_nodes(rng: &mut Rng) -> Self {
         let alone = Self::new(rng);
         let nodes = [2, 2, 2, 3, 3, 4, 5, 6, 7, 8][rng.below(10) as usize];
@@ -154,6 +154,8 @@ impl Plan {
         let window = [640, 65_536, limits::LINK_BULK_WINDOW_BYTES][rng.below(3) as usize];
         // What else a seed says stays as it is.
         let mut apart = Rng::new(rng.clone().next());
+        let very_many = 9 + apart.clone().below(8) as u32;
+        let nodes = if nodes == 8 && very_many.is_multiple_of(2) { very_many } else { nodes };
         let drains_at = Instant(10_000_000) + Duration::from_millis(apart.below(280));
         let drains = nodes > 2 && apart.one_in(4);
         let falls_at = Instant(10_000_000) + Duration::from_millis(apart.clone().below(280));

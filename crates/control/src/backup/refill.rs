@@ -19,6 +19,8 @@
 //! - REFILL-2: where a head has been, nothing is written.
 //! - REFILL-3: no head begins between the first row and the last one.
 //! - REFILL-4: no node of before is one of the next head's.
+//! - REFILL-5: who was dead dies anew, in the same order. That all had passed its death was said in a count of entries that is lost: a node that hears of it would take
+//!   all deaths of the new count for earlier ones, and no heir would ever begin.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -28,8 +30,8 @@ use hoplo_base::limits::{CONTROL_CLIENT_BATCH_BYTES, CONTROL_CLIENT_BATCH_OPS};
 use hoplo_core::control::client::{Call, Done};
 use hoplo_core::control::rows::seat_key;
 use hoplo_core::control::seat::Seat;
-use hoplo_core::control::{Entry, NodeEntry, SeatEntry};
-use hoplo_wire::control::{Op, Outcome, Row, Table};
+use hoplo_core::control::{Entry, NodeEntry, NodeState, SeatEntry};
+use hoplo_wire::control::{Key, Op, Outcome, Row, Table};
 
 use super::restore::Rows;
 use super::{BackupError, Header, Reader};
@@ -99,9 +101,9 @@ fn give_back(client: &ControlClient, Seat { entry, version }: Seat) -> Result<()
 
 fn put_rows(client: &ControlClient, mut rows: Rows) -> Result<Refilled, BackupError> {
     let mut refilled = Refilled::default();
-    let mut underway = VecDeque::new();
+    let (mut underway, mut nodes) = (VecDeque::new(), Vec::new());
     loop {
-        let batch = next_batch(&mut rows)?;
+        let batch = next_batch(&mut rows, &mut nodes)?;
         if batch.is_empty() {
             break;
         }
@@ -113,11 +115,26 @@ fn put_rows(client: &ControlClient, mut rows: Rows) -> Result<Refilled, BackupEr
         }
     }
     underway.into_iter().try_for_each(|batch| refilled.count(batch))?;
+    // REFILL-5
+    nodes.sort_by_key(|(died, ..)| *died);
+    for batch in nodes.chunks(CONTROL_CLIENT_BATCH_OPS) {
+        let put = |(_, key, value): &(u64, Key, Vec<u8>)| Op::Put {
+            key: key.clone(),
+            value: value.clone(),
+            expected: Some(0),
+            finished: false,
+        };
+        let batch = batch.iter().map(put).collect();
+        refilled.count(client.start(Call::Update(batch), WITHIN).map_err(unwritten)?)?;
+    }
     Ok(refilled)
 }
 
-/// None are left if it is empty.
-fn next_batch(rows: &mut Rows) -> Result<Vec<Op>, BackupError> {
+/// None are left if it is empty. Rows of nodes are for later, each with when it died.
+fn next_batch(
+    rows: &mut Rows,
+    nodes: &mut Vec<(u64, Key, Vec<u8>)>,
+) -> Result<Vec<Op>, BackupError> {
     let (mut batch, mut bytes) = (Vec::new(), 0);
     while batch.len() < CONTROL_CLIENT_BATCH_OPS && bytes < CONTROL_CLIENT_BATCH_BYTES {
         let Some((key, row)) = rows.next()? else { break };
@@ -125,18 +142,29 @@ fn next_batch(rows: &mut Rows) -> Result<Vec<Op>, BackupError> {
             // Who was head is none any more.
             continue;
         }
-        let value = if key.table == Table::Node { ended(&row) } else { row.value };
-        bytes += key.bytes.len() + value.len();
-        batch.push(Op::Put { key, value, expected: Some(0), finished: row.finished });
+        if key.table == Table::Node {
+            let (died, value) = ended(&row);
+            nodes.push((died, key, value));
+            continue;
+        }
+        bytes += key.bytes.len() + row.value.len();
+        batch.push(Op::Put { key, value: row.value, expected: Some(0), finished: row.finished });
     }
     Ok(batch)
 }
 
-/// REFILL-4
-fn ended(row: &Row) -> Vec<u8> {
-    match NodeEntry::from_row(row) {
-        Ok(entry) if !entry.state.is_dead() => NodeEntry { head: true, ..entry }.to_value(),
-        Ok(_) | Err(_) => row.value.clone(),
+/// REFILL-4, REFILL-5
+fn ended(row: &Row) -> (u64, Vec<u8>) {
+    let Ok(entry) = NodeEntry::from_row(row) else { return (u64::MAX, row.value.clone()) };
+    match entry.state.clone() {
+        NodeState::Alive | NodeState::Draining => {
+            (u64::MAX, NodeEntry { head: true, ..entry }.to_value())
+        }
+        NodeState::Dead { .. } => (row.index, row.value.clone()),
+        NodeState::Settled { why, heir, died } => {
+            let state = NodeState::Dead { why, heir };
+            (died, NodeEntry { state, ..entry }.to_value())
+        }
     }
 }
 

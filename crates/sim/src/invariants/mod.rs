@@ -7,6 +7,7 @@ mod failures;
 mod leaks;
 mod ledgers;
 mod losses;
+mod names;
 mod order;
 mod past;
 mod places;
@@ -92,6 +93,7 @@ impl Cluster {
         }
         if self.plan.nodes > 1 && self.steps.is_multiple_of(64) {
             self.check_reach();
+            self.check_names();
         }
         if self.steps.is_multiple_of(32) {
             self.here.daemon.node.check();

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use hoplo_base::NodeNumber;
 use hoplo_core::control::EventEntry;
 
 use super::alone::{Head, SOON, joined, kv};
@@ -10,8 +11,8 @@ use crate::backup::{BackupError, Header, Reader, Refilled, refill, restore, save
 use crate::net::client::{ControlClient, Told};
 use crate::net::cluster::Cluster;
 use crate::net::seat::{Candidate, SeatError};
-use hoplo_core::control::rows::seat_key;
-use hoplo_core::control::{ControlStore, Entry, Key, Row, SeatEntry, Table};
+use hoplo_core::control::rows::{node_key, seat_key};
+use hoplo_core::control::{ControlStore, Entry, Key, NodeEntry, NodeState, Row, SeatEntry, Table};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -174,6 +175,14 @@ impl Anew {
             }
             let event = EventEntry { at_us: 5, seq: 1, text: "long ago".to_string() };
             store.finish(event.key(), event.to_value()).unwrap();
+            // The one with the lower number died later.
+            for (n, died) in [(700, 4000), (701, 3000)] {
+                let node = NodeNumber::alone(n);
+                let (why, heir) = ("it fell".to_string(), Some(NodeNumber::alone(n - 1)));
+                let state = NodeState::Settled { why, heir, died };
+                let entry = NodeEntry { state, ..NodeEntry::numbered(node, "there".to_string()) };
+                store.put(entry.key(), entry.to_value()).unwrap();
+            }
             let seat = SeatEntry { holder: Some(3), address: "a:1".to_string(), beats: 9 };
             store.put(seat.key(), seat.to_value()).unwrap();
         });
@@ -226,6 +235,14 @@ fn a_backup_goes_into_a_store_that_no_head_had() {
     assert_eq!(values, [&b"old"[..], b"new", b"old"]);
     let events = anew.client.scan(Table::Event, vec![], None, 10, SOON).unwrap().rows;
     assert!(events[0].1.finished);
+    // REFILL-5
+    let died = [701, 700].map(|n| {
+        let row = anew.client.get(node_key(NodeNumber::alone(n)), SOON).unwrap().unwrap();
+        let entry = NodeEntry::from_row(&row).unwrap();
+        assert!(matches!(entry.state, NodeState::Dead { heir: Some(_), .. }), "{entry:?}");
+        row.index
+    });
+    assert!(died[0] < died[1], "{died:?}");
     // The seat is nobody's: neither the one of before nor ours.
     assert_eq!(anew.seat().unwrap().holder, None);
     anew.head_begins().unwrap();

@@ -282,6 +282,27 @@ fn an_actor_that_no_node_knows_starts_again_from_its_row() {
     }
 }
 
+/// Its node went on with it, or the heir started it again, and somebody else had its name (found by the simulator).
+#[test]
+fn one_that_was_killed_before_others_heard_so_stays_dead() {
+    for (cpu, heir) in [(2.0, 0), (2.0, 2), (3.0, 0), (3.0, 2)] {
+        let mut three = Three::with(cpu, 1);
+        three.started();
+        let node = &three.nodes.shells[1].node;
+        let mut row = actor_entry(node.actors.row(three.actor).unwrap(), None);
+        row.state = ActorPhase::Dead;
+        let mut store = MemoryStore::new();
+        store.put(row.key(), row.to_value()).unwrap();
+        let state = NodeState::Dead { why: "it fell".to_string(), heir: Some(number(heir)) };
+        three.nodes.shells[0].node.read_wills(&node_entry(1, state), &store);
+        three.state();
+        three.nodes.death_is_heard(&[0, 2], 1, heir, 90);
+        three.nodes.is_settled(&[0, 2], 1, heir, 90);
+        assert!(matches!(three.state(), Some(ActorState::Dead { .. })), "{cpu} {heir}");
+        assert!(three.lives_at == 1 || three.told_to_exit(), "{cpu} {heir}");
+    }
+}
+
 /// It would begin anew although calls took effect in it, or more often than it may.
 #[test]
 fn no_will_is_made_for_an_actor_that_may_not_start_again() {

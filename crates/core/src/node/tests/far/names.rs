@@ -329,6 +329,21 @@ fn a_name_that_only_the_head_believes_in_is_found_out_by_who_wants_it() {
     }
 }
 
+/// The row of the actor before it had not changed when the head read it. That was taken for two actors of one name.
+#[test]
+fn what_nodes_tell_of_a_name_counts_more_than_a_row() {
+    let (mut nodes, first, second) = three();
+    nodes.named(2, second, true, false);
+    nodes.head_dies();
+    let head = nodes.begins_as_head();
+    let gone = ActorId(TaskId { owner: first, seq: 55 });
+    nodes.shells[head].node.recall_name((String::new(), NAME.to_string()), gone);
+    nodes.row(head, NodeState::Alive);
+    assert_eq!(nodes.shells[head].node.violations(), 0);
+    let found = nodes.looked_up(1, first).flatten().map(|found| found.actor);
+    assert_eq!(found, Some(actor_of(second)));
+}
+
 #[test]
 fn who_is_refused_a_name_kept_the_actor_of_another_node_alive() {
     let (mut nodes, first, second) = three();
