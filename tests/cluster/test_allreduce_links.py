@@ -1,4 +1,5 @@
-"""An allreduce over links of 200 Mbit/s: what each carries, and a node that is lost meanwhile."""
+"""An allreduce over links of 200 Mbit/s: what each carries, a node that is lost meanwhile, and a
+slow link."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ NODES = range(1, 5)
 SOURCE = """
 import asyncio, json, sys
 import numpy as np
+from hoplo import _core
 from hoplo.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 hoplo.init(address="auto")
@@ -40,6 +42,19 @@ def reads(refs, want):
     right = np.arange(nbytes // 8, dtype=np.uint64) * want[0] + want[1]
     return bool(np.array_equal(hoplo.get(refs[0]), right))
 
+# Not what nodes folded for it, but an array that gets its slot.
+@hoplo.remote(num_cpus=0)
+def gives_another(refs):
+    def batches():
+        waiting = refs
+        while waiting:
+            there, waiting = hoplo.wait(waiting, fetch_local=False)
+            yield there, bool(waiting)
+    folded = _core.fold_as_they_come("sum", len(refs), batches())
+    assert folded is not None
+    del folded
+    return np.arange(nbytes // 8, dtype=np.uint64)
+
 def at(task, address):
     [node] = [n["NodeID"] for n in hoplo.nodes() if n["NodeManagerAddress"] == address]
     return task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=True))
@@ -49,14 +64,14 @@ hoplo.get(hoplo.reduce([hoplo.put(np.zeros(1))]))  # its worker is warm
 numbers = range(len(addresses))
 gate = Gate.remote(len(addresses))
 refs = [at(member, addresses[it]).remote(it, gate.passes.remote(it)) for it in numbers]
-is_late = len(sys.argv) > 3
+is_late, is_another = (word in sys.argv[3:] for word in ("late", "another"))
 if not is_late:
     hoplo.get([gate.opens.remote(it) for it in numbers])
     hoplo.wait(refs, num_returns=len(refs), fetch_local=False)
 say("ready")
 heard()
-want = (len(refs), sum(numbers))
-total = hoplo.allreduce(refs)
+want = (1, 0) if is_another else (len(refs), sum(numbers))
+total = at(gives_another, addresses[0]).remote(refs) if is_another else hoplo.allreduce(refs)
 if is_late:
     for number in numbers:
         hoplo.get(gate.opens.remote(number))
@@ -73,12 +88,13 @@ heard()
 class Allreduce:
     """Four nodes with a member each, which are about to be reduced at all of them."""
 
-    def __init__(self, lab: Any, nbytes: int = BYTES, *, is_late: bool = False) -> None:
+    def __init__(self, lab: Any, nbytes: int = BYTES, *words: str) -> None:
         self.lab = lab
+        self.nbytes = nbytes
         lab.cluster()
         addresses = [lab.address(number) for number in NODES]
         arguments = [str(nbytes), str(addresses).replace("'", '"')]
-        self.program = lab[1].program(SOURCE, *arguments, *(["late"] if is_late else []))
+        self.program = lab[1].program(SOURCE, *arguments, *words)
         assert self.program.heard() == "ready"
         self.before = {number: lab.moved(number) for number in NODES}
 
@@ -88,6 +104,18 @@ class Allreduce:
 
     def is_half_way(self) -> bool:
         return all(moved > BYTES // 2 for moved in self.moved("rx_bytes").values())
+
+    def all_but_the_last_come(self) -> None:
+        for number in NODES[:-1]:
+            assert self.program.heard() == number - 1
+            if number > 1:  # the first one only sends
+
+                def is_folded(number: int = number) -> bool:
+                    return self.moved("rx_bytes")[number] > self.nbytes
+
+                until(is_folded, what=f"all of what came before is at node {number}")
+            if number < NODES[-2]:
+                self.program.tell()
 
     def end(self) -> None:
         self.program.tell()
@@ -111,17 +139,10 @@ def test_each_link_carries_three_halves_of_a_member(allreduce: Allreduce) -> Non
 
 def test_each_late_member_is_added_as_it_comes(make_lab: Any) -> None:
     nbytes = 8 * MIB
-    allreduce = Allreduce(make_lab(nodes=4, rate=200e6), nbytes, is_late=True)
+    allreduce = Allreduce(make_lab(nodes=4, rate=200e6), nbytes, "late")
     allreduce.program.tell("go")
-    for number in NODES[:-1]:
-        assert allreduce.program.heard() == number - 1
-        if number > 1:  # the first one only sends
-
-            def is_folded(number: int = number) -> bool:
-                return allreduce.moved("rx_bytes")[number] > nbytes
-
-            until(is_folded, what=f"all of what came before is at node {number}")
-        allreduce.program.tell()
+    allreduce.all_but_the_last_come()
+    allreduce.program.tell()
     assert allreduce.program.heard() == NODES[-2]
     allreduce.program.tell()
     assert allreduce.program.heard() == [True] * 4
@@ -130,6 +151,20 @@ def test_each_late_member_is_added_as_it_comes(make_lab: Any) -> None:
     assert nbytes < moved[4] < 1.2 * nbytes, moved
     assert nbytes < moved[1] < 1.2 * nbytes, moved
     assert all(2 * nbytes < moved[number] < 2.2 * nbytes for number in (2, 3)), moved
+    allreduce.end()
+
+
+def test_another_result_gets_the_slot_of_what_a_slow_link_still_sends(make_lab: Any) -> None:
+    """Who read it at another node heard that it was lost."""
+    allreduce = Allreduce(make_lab(nodes=4, rate=200e6), 8 * MIB, "late", "another")
+    allreduce.program.tell("go")
+    allreduce.all_but_the_last_come()
+    # The first node sends the second one what was folded when it has all of it.
+    allreduce.lab.shape(2, 50e6)
+    allreduce.program.tell()
+    assert allreduce.program.heard() == NODES[-2]
+    allreduce.program.tell()
+    assert allreduce.program.heard() == [True] * 4
     allreduce.end()
 
 

@@ -214,7 +214,7 @@ impl Cluster {
                         self.hauled(Done::Behind { to, ticket, bytes });
                     }
                 }
-                Order::Send { to, ticket, location, offset } => {
+                Order::Send { to, ticket, location, offset, made: _ } => {
                     self.sends(to, ticket, location, offset, None);
                 }
                 Order::Relay { to, ticket, place, offset: next } => {

@@ -218,7 +218,14 @@ pub enum Order {
     /// How much of it is there? `Done::Seen`, unless it has ended.
     Look { ticket: u64 },
     /// Pin it, and send its bytes from `offset` on.
-    Send { to: NodeNumber, ticket: u64, location: Location, offset: u64 },
+    Send {
+        to: NodeNumber,
+        ticket: u64,
+        location: Location,
+        offset: u64,
+        /// It was folded here, and is no object: as soon as it is sent, a process may get it (`HandOver`). Then nobody reads there any more.
+        made: bool,
+    },
     /// Send what has come to this place, from `offset` on, and then what comes; when all is there, pin it and go on.
     Relay { to: NodeNumber, ticket: u64, place: Place, offset: u64 },
     /// Of a `Send` or a `Relay`.

@@ -78,7 +78,8 @@ impl Transfer {
             }
             serve.stage = Stage::Sending;
             serve.tries += 1;
-            return effects.push(Effect::Order(Order::Send { to, ticket, location, offset }));
+            let send = Order::Send { to, ticket, location, offset, made: true };
+            return effects.push(Effect::Order(send));
         }
         match became {
             Some(Some(result)) => {
@@ -147,7 +148,8 @@ impl Transfer {
                 continue;
             }
             serve.stage = Stage::Sending;
-            effects.push(Effect::Order(Order::Send { to, ticket, location, offset }));
+            let send = Order::Send { to, ticket, location, offset, made: false };
+            effects.push(Effect::Order(send));
         }
     }
 

@@ -230,8 +230,8 @@ fn what_moved_is_looked_for_again_but_not_for_ever() {
     for tries in 1..=SERVE_TRIES_MAX {
         let value = Value::Stored(LOCATION);
         let ready = ToClient::Ready { object: object(1), value, contains: Vec::new() };
-        let start =
-            Effect::Order(Order::Send { to: OTHER, ticket: 1, location: LOCATION, offset: 40 });
+        let (to, location, offset, made) = (OTHER, LOCATION, 40, false);
+        let start = Effect::Order(Order::Send { to, ticket: 1, location, offset, made });
         assert_eq!(bench.feed(Event::told(ready)), [start]);
         let why = "it moved".to_string();
         let effects =

@@ -10,7 +10,8 @@
 //! # Invariants
 //! - HAUL-1: an order to receive is answered once, and after that nothing is written there.
 //! - HAUL-2: what is sent is pinned, in the row of slot 0, until the other node has acknowledged its last byte, or its link is lost. Views
-//!   of it end before the pin.
+//!   of it end before the pin. What was folded is copied for its link, and pinned until its last piece is taken, and no longer: a process may get it
+//!   as soon as it is sent, and seals another object in that slot.
 //! - HAUL-3: bytes of an attempt are written in order, each once, from its own source, and never beyond its object. A byte counts when it
 //!   has landed, also if the rest of its piece never comes: what is sent again is the same, and is passed over.
 //! - HAUL-4: of several objects for one node a chunk of each is sent in turn, of those that have one.
@@ -106,6 +107,8 @@ struct Sending {
     held: Held,
     /// In a ring.
     lap: Option<Lap>,
+    /// It was folded here: links get copies (HAUL-2).
+    made: bool,
 }
 
 /// Why what is sent stays where it is.
@@ -172,8 +175,8 @@ impl Hauler {
                     }
                 }
                 Order::LookBehind { to, ticket } => self.look_behind(to, ticket),
-                Order::Send { to, ticket, location, offset } => {
-                    self.send(to, ticket, location, offset, None);
+                Order::Send { to, ticket, location, offset, made } => {
+                    self.send(to, ticket, location, offset, None, made);
                 }
                 Order::Relay { to, ticket, place, offset } => {
                     self.relay(to, ticket, place, offset);
@@ -307,14 +310,15 @@ impl Hauler {
     }
 
     fn seal(&mut self, ticket: u64) {
-        let Receiving { slot, room, .. } = self.receiving.remove(&ticket).expect("it is whole");
-        drop(room);
+        let receiving = self.receiving.remove(&ticket).expect("it is whole");
+        let (slot, made) = (receiving.slot, receiving.fold.is_some());
+        drop(receiving);
         let word = self.segment.object(slot).expect("the directory has slots of ours");
         let generation = word.seal().0;
         // HAUL-5
         for (to, sending) in self.take_relays(slot) {
             let Sending { ticket, place: Place { offset, len, .. }, next, lap, .. } = sending;
-            self.send(to, ticket, Location { slot, generation, offset, len }, next, lap);
+            self.send(to, ticket, Location { slot, generation, offset, len }, next, lap, made);
         }
         self.say(Done::Received { ticket, generation });
     }
@@ -328,10 +332,11 @@ impl Hauler {
         location: Location,
         offset: u64,
         lap: Option<Lap>,
+        made: bool,
     ) {
         match self.begin(ticket, location, offset) {
             Ok(sending) => {
-                self.sending.entry(to).or_default().push_back(Sending { lap, ..sending })
+                self.sending.entry(to).or_default().push_back(Sending { lap, made, ..sending })
             }
             Err((moved, why)) => self.say(Done::SendFailed { to, ticket, moved, why }),
         }
@@ -342,8 +347,8 @@ impl Hauler {
             let why = "it does not come here now".to_string();
             return self.say(Done::SendFailed { to, ticket, moved: true, why });
         };
-        let lap = receiving.lap().cloned();
-        let sending = Sending { ticket, place, next, held: Held::Arriving, lap };
+        let (lap, made) = (receiving.lap().cloned(), receiving.fold.is_some());
+        let sending = Sending { ticket, place, next, held: Held::Arriving, lap, made };
         self.sending.entry(to).or_default().push_back(sending);
     }
 
@@ -422,11 +427,14 @@ impl Hauler {
     ) -> Result<Sending, (bool, String)> {
         let held = Held::Pinned(self.pinned(location)?);
         let Location { slot, offset, len, .. } = location;
-        Ok(Sending { ticket, place: Place { slot, offset, len }, next, held, lap: None })
+        let place = Place { slot, offset, len };
+        Ok(Sending { ticket, place, next, held, lap: None, made: false })
     }
 
     /// True if it may lie elsewhere by now.
     fn pinned(&mut self, location: Location) -> Result<Arc<Pinned>, (bool, String)> {
+        // Else what was in the slot before may still be pinned.
+        self.unpin();
         let pinned = self.pins.pin(location.slot, Generation(location.generation));
         let pin = pinned.map_err(|error| match error {
             PinError::Stale { .. } | PinError::Closing { .. } => (true, error.to_string()),
@@ -571,8 +579,7 @@ impl Bulk for Hauler {
         let own = sending.is_own().then(|| self.coming(sending.place.slot)).flatten();
         let bytes: Lent = match (own.and_then(|it| it.fold.as_ref()), &sending.held) {
             (Some(fold), _) => fold.own(lies),
-            // A process may get it as soon as it is sent.
-            (None, Held::Pinned(pinned)) if sending.lap.is_some() => {
+            (None, Held::Pinned(pinned)) if sending.made => {
                 Arc::new(pinned.bytes(lies.start, len as usize).to_vec())
             }
             (None, Held::Pinned(pinned)) => pinned.lend(lies.start, len as usize),

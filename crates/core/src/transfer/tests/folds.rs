@@ -80,7 +80,7 @@ fn what_is_folded_is_sent_on_as_it_comes_and_kept_until_it_is_over() {
     let mut bench = Bench::folding();
     assert_eq!(bench.next_node_asks(1, 2), [relay(1)]);
     assert_eq!(bench.is_received(), [], "XFER-12: it is kept, and no object");
-    let send = Order::Send { to: OTHER, ticket: 2, location: WHOLE, offset: 0 };
+    let send = Order::Send { to: OTHER, ticket: 2, location: WHOLE, offset: 0, made: true };
     assert_eq!(bench.next_node_asks(2, 2), [Effect::Order(send)]);
     assert_eq!(bench.over(), [Effect::Seal { object: made(1), location: WHOLE }]);
     assert_eq!(bench.over(), []);

@@ -80,6 +80,16 @@ impl Store {
         self.segment.object(location.slot).unwrap().close(location.slot, generation, [row])
     }
 
+    /// As a process does to which it was given: it looks for no pins, and seals another one in its slot.
+    fn seal_another(&self, location: Location) -> Location {
+        let word = self.segment.object(location.slot).unwrap();
+        let generation = Generation(location.generation);
+        assert_eq!(word.close(location.slot, generation, []), CloseOutcome::Closed);
+        assert!(word.free(generation));
+        self.arena.claim(location.offset, location.len).unwrap().fill(7);
+        Location { generation: word.seal().0, ..location }
+    }
+
     /// The next piece for that node.
     fn piece(&mut self, to: NodeNumber) -> Option<Piece> {
         self.hauler.next(to)
@@ -109,7 +119,7 @@ fn receive(ticket: u64, place: Place, written: u64) -> Order {
 }
 
 fn send(ticket: u64, location: Location, offset: u64) -> Order {
-    Order::Send { to: THERE, ticket, location, offset }
+    Order::Send { to: THERE, ticket, location, offset, made: false }
 }
 
 /// All frames from one to the other; how many.
@@ -241,6 +251,19 @@ fn who_is_told_to_stop_sends_no_more_and_pins_nothing() {
     here.haul.order(Order::StopSend { to: THERE, ticket: 1 });
     assert!(here.piece(THERE).is_none() && here.hauler.pins.is_empty());
     assert_eq!(here.haul.done(), []);
+}
+
+/// What was given to a process while it was sent: the next object in its slot is sent at once.
+#[test]
+fn who_is_told_to_stop_pins_nothing_when_the_next_one_begins() {
+    let (mut here, location) = Store::holding(&some_bytes(2 * BULK_CHUNK_BYTES), 0);
+    here.haul.order(Order::Send { to: THERE, ticket: 1, location, offset: 0, made: true });
+    here.piece(THERE).unwrap();
+    let other = here.seal_another(location);
+    here.haul.order(Order::StopSend { to: THERE, ticket: 1 });
+    here.haul.order(send(2, other, 0));
+    let piece = here.piece(THERE);
+    assert!(piece.is_some_and(|it| it.ticket == 2), "{:?}", here.haul.done());
 }
 
 #[test]
@@ -459,7 +482,7 @@ fn who_waits_for_what_comes_holds_up_nothing_else() {
     drop(claim);
     let generation = there.segment.object(20).unwrap().seal().0;
     let location = Location { slot: 20, generation, offset: 2 << 20, len: 10 };
-    there.haul.order(Order::Send { to: YONDER, ticket: 6, location, offset: 0 });
+    there.haul.order(Order::Send { to: YONDER, ticket: 6, location, offset: 0, made: false });
     let frame = there.piece(YONDER).unwrap();
     assert_eq!(frame.ticket, 6);
 }

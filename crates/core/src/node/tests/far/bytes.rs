@@ -60,7 +60,7 @@ impl Nodes {
         };
         assert_eq!((source, place.len), (number(from), OBJECT_BYTES));
         let send = self.order(from);
-        let Some(Order::Send { to: whom, ticket: asked, location, offset: 0 }) = send else {
+        let Some(Order::Send { to: whom, ticket: asked, location, offset: 0, .. }) = send else {
             panic!("{send:?}")
         };
         assert_eq!((whom, asked), (number(to), ticket));

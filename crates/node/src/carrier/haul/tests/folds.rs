@@ -127,6 +127,46 @@ fn of_two_that_begin_here_each_is_made_before_it_is_sent() {
     }
 }
 
+/// A process was given its place while links had pieces of it: the next object in that slot could not be sent, and who read it
+/// at another node heard that it is lost.
+#[test]
+fn what_was_sent_of_a_fold_is_lent_to_no_link() {
+    for is_relayed in [true, false] {
+        let come = some_bytes(3 * BULK_CHUNK_BYTES);
+        let (mut here, location) = Store::holding(&come, OFFSET);
+        let mut middle = Store::new();
+        let place = there(come.len());
+        middle.haul.order(fold(9, place, vec![]));
+        here.haul.order(send(9, location, 0));
+        middle.hauler.waiting();
+        if is_relayed {
+            middle.haul.order(Order::Relay { to: THERE, ticket: 4, place, offset: 0 });
+        }
+        while let Some(piece) = here.piece(THERE) {
+            middle.takes(HERE, &piece);
+        }
+        let Place { slot, offset, len } = place;
+        let generation = middle.segment.object(slot).unwrap().state().generation.0;
+        let whole = Location { slot, generation, offset, len };
+        if !is_relayed {
+            middle.haul.order(Order::Send {
+                to: THERE,
+                ticket: 4,
+                location: whole,
+                offset: 0,
+                made: true,
+            });
+        }
+        let pieces: Vec<Piece> = std::iter::from_fn(|| middle.piece(THERE)).collect();
+        assert!(middle.haul.done().contains(&Done::Sent { to: THERE, ticket: 4 }));
+        let other = middle.seal_another(whole);
+        middle.haul.order(send(5, other, 0));
+        assert!(middle.piece(THERE).is_some(), "{:?}", middle.haul.done());
+        let sent: Vec<u8> = pieces.iter().flat_map(|it| (*it.bytes).as_ref().to_vec()).collect();
+        assert!(sent == come, "{is_relayed}");
+    }
+}
+
 fn why(store: &Store) -> String {
     match &store.haul.done()[..] {
         [Done::Stopped { ticket: 9, why, .. } | Done::Unfit { ticket: 9, why }] => why.clone(),
