@@ -255,7 +255,8 @@ def _reduce(
         if made is not None:
             return made
     fold, taken = Fold(op), []
-    for number, value in _in_order(refs, n) if in_order else _as_they_come(refs, n):
+    members = _in_order(refs, n, fold.look_at) if in_order else _as_they_come(refs, n)
+    for number, value in members:
         fold.add(number, value)
         taken.append(number)
         del value  # it lies in the store, and nothing keeps it there from now on
@@ -380,15 +381,28 @@ def _items(value: Any, n: int) -> Sequence[Any]:
 # ------------------------------------------------------------------------------- members
 
 
-def _in_order(refs: list[Ref], n: int | None) -> Iterator[tuple[int, Any]]:
-    """Number and value of each member; if only `n` are wanted, of the first ones that came."""
+def _in_order(
+    refs: list[Ref], n: int | None, look_at: Callable[[int, Any], object]
+) -> Iterator[tuple[int, Any]]:
+    """Number and value of each member; if only `n` are wanted, of the first ones that came.
+
+    While one does not come `look_at` is called with those that do: what is wrong with them is
+    raised at once.
+    """
     numbers = list(range(len(refs)))
     if n is not None and n < len(refs):
         numbers = sorted(number for number, _ in _as_they_come(refs, n))
+    unseen = {refs[number]: number for number in reversed(numbers)}
     for at, number in enumerate(numbers):
+        ref = refs[number]
+        unseen.pop(ref, None)
         next_ones = list(dict.fromkeys(refs[it] for it in numbers[at : at + _COMING_MAX]))
         _core.wait(next_ones, 1, 0.0, True)  # all of them begin to come
-        yield number, _core.get(refs[number])
+        while not _core.wait([ref], 1, 0.0, False)[0]:
+            [one], _ = _core.wait([ref, *unseen], 1, None, False)
+            if one != ref:
+                look_at(unseen.pop(one), _core.get(one))
+        yield number, _core.get(ref)
 
 
 def _as_they_come(refs: list[Ref], n: int | None) -> Iterator[tuple[int, Any]]:

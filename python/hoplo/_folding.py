@@ -48,14 +48,26 @@ class Fold:
         self._first = 0
         """The number of the member whose form is compared with."""
 
-    def add(self, number: int, value: Any) -> None:
-        """Folds in member `number`. ValueError or TypeError if it does not fit to the others."""
+    def look_at(self, number: int, value: Any) -> list[Array]:
+        """The arrays of member `number`. ValueError or TypeError if it does not fit to the others
+        that were looked at or added."""
         arrays: list[Array] = []
         form = take_apart(value, arrays, number, like=self._form)
         if self._form is None:
-            self._form, self._arrays, self._first = form, arrays, number
+            self._form, self._first = form, number
         else:
             _compare(self._first, self._form, number, form, "")
+        return arrays
+
+    def add(self, number: int, value: Any) -> None:
+        """Folds in member `number`. Errors are those of `look_at`."""
+        arrays = self.look_at(number, value)
+        if self.count == 0:
+            # The result is like the first one that is added, whichever was looked at before.
+            arrays = []
+            self._form, self._first = take_apart(value, arrays, number), number
+            self._arrays = arrays
+        else:
             for at, array in enumerate(arrays):
                 self._arrays[at] = self._folded(self._arrays[at], array)
         self.count += 1
@@ -202,6 +214,8 @@ def _is_number(dtype: Any) -> bool:
 
 def _compare(first: int, one: Leaf | Branch, second: int, other: Leaf | Branch, path: str) -> None:
     """ValueError, which tells both, if the forms differ."""
+    if second < first:
+        first, one, second, other = second, other, first, one
     if isinstance(one, Leaf) and isinstance(other, Leaf):
         if (one.dtype, one.shape) != (other.dtype, other.shape):
             raise ValueError(

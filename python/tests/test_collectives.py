@@ -303,6 +303,43 @@ def test_what_a_member_raised_is_raised_by_the_reduce():
         value_of([made.remote(np.ones(1)), failing.remote()], deterministic=True)
 
 
+@pytest.mark.parametrize("elements", [3, LARGE])
+@pytest.mark.parametrize("in_order", [False, True])
+def test_what_is_wrong_with_a_member_is_told_while_an_earlier_one_does_not_come(
+    gate, elements, in_order
+):
+    first = after.remote(gate, np.ones(elements))
+    good, other = (made.remote(np.ones(size)) for size in (elements, elements + 1))
+    cases = [
+        ([first, failing.remote()], LookupError, "broken"),
+        ([good, first, good, failing.remote()], LookupError, "broken"),
+        ([first, made.remote("text")], TypeError, "member 1 is of type str"),
+    ]
+    if in_order or elements < LARGE:  # else nodes are to fold them, when all are there
+        text = "need equal dtypes and shapes"
+        cases += [
+            ([first, good, other], ValueError, text),
+            ([good, first, other], ValueError, text),
+        ]
+    for refs, error, text in cases:
+        total = hoplo.reduce(refs, deterministic=in_order)
+        with pytest.raises(error, match=text):
+            hoplo.get(total, timeout=30)
+    gate.open()
+
+
+def test_in_order_the_result_is_like_the_first_member_whichever_came_first(gate):
+    refs = [after.remote(gate, {"b": np.array([1]), "a": np.array([2])})]
+    refs += [made.remote({"a": np.array([x]), "b": np.array([10 * x])}) for x in (3, 4)]
+    hoplo.wait(refs[1:], num_returns=2)
+    total = hoplo.reduce([*refs, refs[1]], deterministic=True)
+    assert hoplo.wait([total], timeout=0.1) == ([], [total])
+    gate.open()
+    got = hoplo.get(total)
+    assert list(got) == ["b", "a"]
+    assert (got["b"], got["a"]) == (101, 12)
+
+
 # ---- a reduce is a task ----
 
 
