@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from . import _core, _options, _strategy
-from ._folding import Fold, check_op, divided
+from ._folding import Fold, check_op
 from .exceptions import HoploError
 
 if TYPE_CHECKING:
@@ -69,8 +69,9 @@ def reduce(
 
     `op` is "sum", "min", "max", "prod" or "mean", a ufunc of numpy, or a function of two arrays
     that gives one of the same dtype and shape. It must not matter how members are grouped and
-    ordered. "mean" of whole numbers is float64; else nothing changes a dtype, so a sum may overflow
-    as with numpy.
+    ordered. Nothing changes a dtype, so a sum may overflow as with numpy; but "mean" of whole
+    numbers and bools is float64, and no mean overflows on its way: sums for it are made in float64,
+    and those of float16 and bfloat16 in float32.
 
     With `n` the first `n` members that are there are taken, and those that fail are passed over
     while enough others are left. With `with_members=True` two refs are returned: the second one is
@@ -285,7 +286,7 @@ def _on_their_way(op: str, refs: list[Ref], n: int, for_all: bool) -> tuple[Any,
         made = _core.fold_members(op, members, for_all and attempt == 0)
         try:
             if isinstance(made, _core.Folded):
-                return _mean(made, n) if op == "mean" else made, taken
+                return made, taken
             _, again, lost = made
             if not again:
                 return None
@@ -318,14 +319,7 @@ def _as_members_come(op: str, refs: list[Ref], n: int) -> tuple[Any, list[int]] 
             coming, waiting = _core.wait(waiting, 1, _COMES_WITHIN, False)
 
     made = _core.fold_as_they_come(op, n, batches())
-    if made is None:
-        return None
-    return _mean(made, n) if op == "mean" else made, sorted(taken)
-
-
-def _mean(made: _core.Folded, n: int) -> Any:
-    """Of `n` members, that nodes have divided if they can."""
-    return made if made.divides() else divided(_core.get(made.put()), n)
+    return None if made is None else (made, sorted(taken))
 
 
 def _stored(refs: list[Ref], n: int) -> list[int] | None:

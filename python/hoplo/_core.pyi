@@ -200,12 +200,6 @@ class Folded:
     A task that returns it gives it without a copy.
     """
 
-    def divides(self) -> bool:
-        """Whether all its numbers can be divided: then they were, for a mean.
-
-        False if one is not floating or complex, or is float16 or bfloat16.
-        """
-
     def put(self) -> ObjectRef[Any]:
         """A ref of the value. ValueError if it is an object already."""
 
@@ -215,8 +209,8 @@ def fold_members(
     """What all of these, which lie in stores, give together.
 
     Or why nodes cannot make it, whether another try may help, and where in `refs` those are that no
-    node has any more. `op` is "sum", "prod", "min", "max" or "mean"; for a mean, what cannot be
-    divided is summed (`Folded.divides`). Waits until it is made, on its way to this node. With
+    node has any more. `op` is "sum", "prod", "min", "max" or "mean"; nodes make no mean of whole
+    numbers, nor of float16 and bfloat16. Waits until it is made, on its way to this node. With
     `for_all` the task that runs returns it first, and nodes that have members are to have it, too.
     """
 

@@ -6,7 +6,7 @@ A member of a reduce is an array of numpy, or a dict, list or tuple of members. 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -66,6 +66,8 @@ class Fold:
             # The result is like the first one that is added, whichever was looked at before.
             arrays = []
             self._form, self._first = take_apart(value, arrays, number), number
+            if self.op == "mean":
+                arrays = [array.astype(_sums_in(array.dtype), copy=False) for array in arrays]
             self._arrays = arrays
         else:
             for at, array in enumerate(arrays):
@@ -77,7 +79,8 @@ class Fold:
         assert self._form is not None, "there is a member"
         arrays = self._arrays
         if self.op == "mean":
-            arrays = [_divided(array, self.count) for array in arrays]
+            totals = zip(arrays, _leaves(self._form), strict=True)
+            arrays = [_divided(total, self.count, leaf.dtype) for total, leaf in totals]
         return put_together(self._form, iter(arrays))
 
     def _folded(self, total: Array, more: Array) -> Array:
@@ -92,13 +95,6 @@ class Fold:
                 f"op must give what it is given: of {_shown(total)} it made {_shown(made)}"
             )
         return made
-
-
-def divided(value: Any, count: int) -> Any:
-    """The mean of so many members whose sum this is."""
-    arrays: list[Array] = []
-    form = take_apart(value, arrays, 0)
-    return put_together(form, iter([_divided(array, count) for array in arrays]))
 
 
 def check_op(op: Any) -> None:
@@ -191,12 +187,35 @@ def _function(op: Any) -> Callable[..., Any]:
     return named[op] if isinstance(op, str) else op
 
 
-def _divided(array: Array, count: int) -> Array:
-    """By a whole number. Only whole numbers change their dtype by that: to float64."""
+def _sums_in(dtype: Any) -> Any:
+    """The dtype in which numpy adds these for a mean: so that the sum is not too large for it."""
     import numpy as np
 
-    dtype = np.dtype(float) if array.dtype.kind in "biu" else array.dtype
-    return np.true_divide(array, count).astype(dtype, copy=False)
+    return np.dtype(float) if _is_whole(dtype) else np.promote_types(dtype, np.float32)
+
+
+def _divided(total: Array, count: int, dtype: Any) -> Array:
+    """The mean of so many members of `dtype`. Only that of whole numbers has another one."""
+    import numpy as np
+
+    made = np.asarray(np.true_divide(total, count))
+    return made.astype(total.dtype if _is_whole(dtype) else _native(dtype), copy=False)
+
+
+def _is_whole(dtype: Any) -> bool:
+    import numpy as np
+
+    # Those of other packages, such as int4 of ml_dtypes, have no half either.
+    return dtype.kind in "biu" or (dtype.kind == "V" and not np.asarray(0.5).astype(dtype))
+
+
+def _leaves(form: Leaf | Branch) -> Iterator[Leaf]:
+    """In the order of its arrays."""
+    if isinstance(form, Leaf):
+        yield form
+    else:
+        for item in form.items:
+            yield from _leaves(item)
 
 
 def _native(dtype: Any) -> Any:

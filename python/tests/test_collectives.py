@@ -75,6 +75,49 @@ def test_the_mean_of_whole_numbers_is_a_float_and_of_others_keeps_its_dtype():
     assert value_of(refs, "mean").dtype == np.float32
 
 
+LARGEST = {
+    "?": True, "i1": 127, "u1": 255, "u2": 65535, "i4": 2**31 - 1, "i8": 2**63 - 1,
+    "u8": 2**64 - 1, ">u2": 65535, "f2": 65504,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", LARGEST)
+@pytest.mark.parametrize("elements", [3, LARGE])
+@pytest.mark.parametrize("collective", ["reduce", "allreduce", "in order"])
+def test_a_mean_whose_sum_would_be_too_large_is_that_of_numpy(collective, elements, dtype):
+    first, second = (np.full(elements, LARGEST[dtype], dtype), np.ones(elements, dtype))
+    arrays = [first, first, first, second, first]
+    call = hoplo.allreduce if collective == "allreduce" else hoplo.reduce
+    refs = [hoplo.put({"w": [array], "x": array[0]}) for array in arrays]
+    got = hoplo.get(call(refs, "mean", deterministic=collective == "in order"))
+    want = np.mean(arrays, axis=0)
+    assert (got["w"][0].dtype, got["x"].dtype) == (want.dtype, want.dtype)
+    np.testing.assert_allclose(got["w"][0], want, rtol=1e-15)
+    np.testing.assert_allclose(got["x"], want[0], rtol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "number", "want"),
+    [("bfloat16", 1, 1), ("float8_e4m3fn", 448, 448), ("float8_e5m2", 57344, 57344)],
+)
+@pytest.mark.parametrize("elements", [3, LARGE])
+def test_a_mean_of_short_floats_of_another_package_is_not_rounded_on_its_way(
+    elements, dtype, number, want
+):
+    member = np.full(elements, number, getattr(ml_dtypes, dtype))
+    # Between 256 and 512 each second whole number is a bfloat16.
+    got = value_of([hoplo.put(member)] * 300, "mean")
+    assert got.dtype == member.dtype
+    assert (got == want).all()
+
+
+def test_a_mean_of_short_whole_numbers_of_another_package_is_float64():
+    member = np.full(3, 7, ml_dtypes.int4)
+    got = value_of([hoplo.put(member), hoplo.put(member - member), hoplo.put(member)], "mean")
+    assert got.dtype == np.float64
+    assert (got == 14 / 3).all()
+
+
 def test_a_ufunc_and_a_function_of_two_arrays_are_ops():
     refs = [hoplo.put(np.array(it)) for it in ([1, 8], [5, 2])]
     assert value_of(refs, np.bitwise_or).tolist() == [5, 10]

@@ -47,6 +47,11 @@ def filled_in_the_store(number: float) -> Any:
 
 
 @hoplo.remote
+def after(gate: Any, value: Any) -> Any:
+    return gate.wait(value)
+
+
+@hoplo.remote
 def failing() -> None:
     raise LookupError("broken")
 
@@ -116,19 +121,45 @@ def test_means_are_those_of_numpy(far: Far, dtype: Any) -> None:
     np.testing.assert_array_equal(mean, want.astype(mean.dtype))
 
 
-def test_what_was_folded_is_put_once_and_divided_where_it_can_be(far: Far) -> None:
-    made = _core.fold_members("mean", members(far, [1, 2], dtype="i8"), False)
-    assert isinstance(made, _core.Folded)
-    assert made.divides() is False
-    total = made.put()
-    assert made.divides() is False
-    with pytest.raises(ValueError, match="an object already"):
-        made.put()
-    np.testing.assert_array_equal(hoplo.get(total), sums([1, 2], "i8"))
+@pytest.mark.parametrize("number", [np.uint8(200), np.bool_(True), np.float16(40000)])
+@pytest.mark.parametrize("nodes", [[1, 2, 3], [0, 1, 2, 3], [1, 1, 2, 2], [3, 3]], ids=str)
+def test_means_whose_sums_would_be_too_large_are_right(
+    far: Far, nodes: list[int], number: Any
+) -> None:
+    array = np.full(ELEMENTS, number)
+    refs = [on(far, node, made).remote({"w": array, "x": array[:3]}) for node in nodes]
+    hoplo.wait(refs, num_returns=len(refs), fetch_local=False)
+    want = np.mean([array], axis=0)
+    for mean in (
+        hoplo.get(hoplo.reduce(refs, "mean")),
+        hoplo.get(hoplo.reduce(refs, "mean", deterministic=True)),
+        *read_at_all(far, hoplo.allreduce(refs, "mean")),
+    ):
+        np.testing.assert_array_equal(mean["w"], want, strict=True)
+        np.testing.assert_array_equal(mean["x"], want[:3], strict=True)
+
+
+@pytest.mark.parametrize("number", [np.uint8(200), np.float16(40000), np.float32(2.5)])
+def test_a_mean_whose_last_member_comes_late_is_right(far: Far, number: Any, gate: Any) -> None:
+    array = np.full(ELEMENTS, number)
+    refs = [on(far, node, made).remote(array) for node in (2, 1)]
+    refs.append(on(far, 3, after).remote(gate, array))
+    total = hoplo.allreduce(refs, "mean")
+    # Longer than members wait for each other.
+    assert hoplo.wait([total], timeout=0.2) == ([], [total])
+    gate.open()
+    want = np.mean([array], axis=0)
+    for mean in read_at_all(far, total):
+        np.testing.assert_array_equal(mean, want, strict=True)
+
+
+def test_what_was_folded_is_put_once(far: Far) -> None:
     made = _core.fold_members("mean", members(far, [1, 2]), False)
     assert isinstance(made, _core.Folded)
-    assert made.divides() is True
-    np.testing.assert_array_equal(hoplo.get(made.put()), sums([1, 2]) / 2)
+    total = made.put()
+    with pytest.raises(ValueError, match="an object already"):
+        made.put()
+    np.testing.assert_array_equal(hoplo.get(total), sums([1, 2]) / 2)
     # One that nobody wants gives its room back: see `nothing_left`.
     _core.fold_members("sum", members(far, [1, 2]), False)
 

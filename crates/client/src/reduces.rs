@@ -4,8 +4,6 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use hoplo_base::ObjectId;
-use hoplo_core::collective;
-use hoplo_wire::layout::Layout;
 use hoplo_wire::node::{ToClient, ToNode};
 use hoplo_wire::{NoReduce, Value, Wish};
 
@@ -112,13 +110,6 @@ impl Made {
     pub fn into_other(mut self) -> Allocation {
         self.is_no_result();
         self.allocation.take().expect("only the end takes it")
-    }
-
-    /// Whether all numbers can be divided. Then they were, if that was wished for.
-    pub fn divides(&mut self) -> bool {
-        let bytes = self.allocation.as_mut().and_then(Allocation::bytes_mut);
-        let layout = Layout::of(bytes.expect("nodes fold in the arena"));
-        layout.is_ok_and(|layout| layout.numbers().all(collective::divides))
     }
 
     /// Said before anything else can be sealed in its place (COLL-7).

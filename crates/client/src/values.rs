@@ -360,14 +360,6 @@ impl Allocation {
         self.address as *mut u8
     }
 
-    /// Absent of what lies in the spill file.
-    pub(crate) fn bytes_mut(&mut self) -> Option<&mut [u8]> {
-        match &mut self.room.as_mut()?.memory {
-            Memory::Arena(claim) => Some(&mut claim[..self.len]),
-            Memory::File { .. } => None,
-        }
-    }
-
     pub fn len(&self) -> usize {
         self.len
     }

@@ -21,11 +21,6 @@ pub(crate) struct Folded {
 
 #[pymethods]
 impl Folded {
-    /// Whether all its numbers can be divided; then they were, if that was asked for.
-    fn divides(&self) -> bool {
-        self.made.lock().as_mut().is_some_and(Made::divides)
-    }
-
     /// A ref of the value.
     fn put<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, ObjectRef>> {
         let taken = self.made.lock().take();

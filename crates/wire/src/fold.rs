@@ -16,7 +16,7 @@ pub enum FoldOp {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wish {
     pub op: FoldOp,
-    /// In the end each number is divided by this, if all are of kinds that `hoplo_core::collective::divides` names.
+    /// In the end each number is divided by this. All have to be of kinds that `hoplo_core::collective::divides` names.
     pub divide_by: Option<u32>,
     /// The process will seal what is made as this object, and the nodes that have members will read it.
     pub for_all: Option<ObjectId>,

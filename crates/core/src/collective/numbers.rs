@@ -33,7 +33,7 @@ pub fn fold(op: FoldOp, numbers: Numbers, total: &mut [u8], more: &[u8]) {
     }
 }
 
-/// Whether `divide` can do it: a whole number would be none any more.
+/// Whether `divide` can do it: a whole number would be none any more, and a sum of small ones may be too large for their kind.
 pub fn divides(numbers: Numbers) -> bool {
     matches!(numbers, Numbers::F32 | Numbers::F64 | Numbers::C64 | Numbers::C128)
 }

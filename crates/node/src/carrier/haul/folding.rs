@@ -53,10 +53,10 @@ impl Folding {
             let layout = Layout::of(pinned.bytes(0, *len as usize));
             let layout = layout.map_err(|unfit| unfit.to_string())?;
             let unfit = layout.numbers().find(|it| !collective::folds(op, *it));
-            match unfit {
-                Some(numbers) => Err(format!("nodes do not fold {numbers:?} by {op:?}")),
-                None => Ok(layout),
+            if let Some(numbers) = unfit {
+                return Err(format!("nodes do not fold {numbers:?} by {op:?}"));
             }
+            divide_by.map_or(Ok(()), |_| divides(&layout)).map(|()| layout)
         };
         let mut coming = source.as_ref().map(layout_of).transpose()?.unwrap_or_default();
         let with_layout = |held: Held| layout_of(&held).map(|layout| (held.0, layout));
@@ -134,6 +134,7 @@ impl Folding {
         if there > self.coming.end() {
             let begun = Layout::begun(&total[..there], self.len);
             self.coming = begun.map_err(|unfit| unfit.to_string())?;
+            self.divide_by.map_or(Ok(()), |_| divides(&self.coming))?;
         }
         Ok(self.coming.whole(there) as u64)
     }
@@ -161,24 +162,11 @@ impl Folding {
             }
         }
         if last && let Some(count) = self.divide_by {
-            self.divide(total, from as usize, to as usize, count);
+            for (numbers, start, end) in self.coming.numbers_between(from as usize, to as usize) {
+                collective::divide(numbers, &mut total[start..end], count);
+            }
         }
         Ok(())
-    }
-
-    /// All numbers or none are divided. So who has no member, by which it would know what is still to come, divides when all is here.
-    fn divide(&self, total: &mut [u8], from: usize, to: usize, count: u32) {
-        let (layout, from) = match self.operands.first() {
-            Some((_, layout)) => (layout, from),
-            None if to == self.len => (&self.coming, 0),
-            None => return,
-        };
-        if !layout.numbers().all(collective::divides) {
-            return;
-        }
-        for (numbers, start, end) in self.coming.numbers_between(from, to) {
-            collective::divide(numbers, &mut total[start..end], count);
-        }
     }
 
     /// False if it does not fit.
@@ -214,5 +202,13 @@ impl Folding {
                 }
             }
         })
+    }
+}
+
+/// A mean of others is the task's: their sum may be too large for their kind.
+fn divides(layout: &Layout) -> Result<(), String> {
+    match layout.numbers().find(|it| !collective::divides(*it)) {
+        Some(numbers) => Err(format!("nodes make no mean of {numbers:?}")),
+        None => Ok(()),
     }
 }

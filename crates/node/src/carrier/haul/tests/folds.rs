@@ -259,14 +259,33 @@ fn a_mean_is_divided_where_the_chain_ends() {
         carry(&mut here, &mut last);
         assert!(sums(&last, place) == wanted(|at| sum * at as f32 / 3.0), "{sum}");
     }
-    // Whole numbers stay: who asked divides them.
-    let whole = [vec![ARRAY, 6, 0, 1, 2, 0], vec![1; 8]].concat();
-    let (mut here, location) = Store::holding(&whole, OFFSET);
-    let (mut last, operand) = Store::holding(&whole, OFFSET);
-    let (place, op) = (there(whole.len()), FoldOp::Sum);
-    let (from, written, operands, divide_by, ring) = (HERE, 0, vec![operand], Some(2), None);
-    last.haul.order(Order::Fold { ticket: 9, from, place, written, op, operands, divide_by, ring });
-    here.haul.order(send(9, location, 0));
-    carry(&mut here, &mut last);
-    assert_eq!(last.bytes(place)[6..], [2; 8]);
+}
+
+/// Their sum may be too large for them: with a member of its own and without one, who divides refuses.
+#[test]
+fn nodes_make_no_mean_of_whole_and_short_numbers() {
+    for (kind, bytes, text) in [(6, 8, "I32"), (3, 2, "U8"), (1, 2, "Bool"), (10, 4, "F16")] {
+        let member = [vec![ARRAY, kind, 0, 1, 2, 0], vec![1; bytes]].concat();
+        for operands in [0, 1] {
+            let (mut here, location) = Store::holding(&member, OFFSET);
+            let (mut last, operand) = Store::holding(&member, OFFSET);
+            let (place, from, op) = (there(member.len()), HERE, FoldOp::Sum);
+            let (written, operands, divide_by, ring) = (0, vec![operand; operands], Some(2), None);
+            last.haul.order(Order::Fold {
+                ticket: 9,
+                from,
+                place,
+                written,
+                op,
+                operands,
+                divide_by,
+                ring,
+            });
+            here.haul.order(send(9, location, 0));
+            let piece = here.piece(THERE).unwrap();
+            last.takes(HERE, &piece);
+            let why = why(&last);
+            assert!(why.contains(&format!("no mean of {text}")), "{why}");
+        }
+    }
 }
