@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 NAMED_OPS = ("sum", "min", "max", "prod", "mean")
 
+_OPS_OF_TIMES = {"M": ("min", "max"), "m": ("sum", "min", "max", "mean")}
+"""Of datetime64 and timedelta64, by the kind of their dtype."""
+
 
 class Leaf(NamedTuple):
     """Where an array was."""
@@ -54,6 +57,7 @@ class Fold:
         arrays: list[Array] = []
         form = take_apart(value, arrays, number, like=self._form)
         if self._form is None:
+            _check_times(self.op, number, form, "")
             self._form, self._first = form, number
         else:
             _compare(self._first, self._form, number, form, "")
@@ -134,7 +138,7 @@ def take_apart(
         array = np.asarray(value)
         if not _is_number(array.dtype):
             raise TypeError(
-                f"member {number}{_at(path)} is an array of {array.dtype}, not of numbers"
+                f"member {number}{_at(path)} is an array of {array.dtype}, not of numbers or times"
             )
         arrays.append(array)
         return Leaf(array.dtype, array.shape, isinstance(value, np.generic))
@@ -191,6 +195,8 @@ def _sums_in(dtype: Any) -> Any:
     """The dtype in which numpy adds these for a mean: so that the sum is not too large for it."""
     import numpy as np
 
+    if dtype.kind == "m":
+        return dtype
     return np.dtype(float) if _is_whole(dtype) else np.promote_types(dtype, np.float32)
 
 
@@ -218,6 +224,21 @@ def _leaves(form: Leaf | Branch) -> Iterator[Leaf]:
             yield from _leaves(item)
 
 
+def _check_times(op: Any, number: int, form: Leaf | Branch, path: str) -> None:
+    """TypeError if there are times in it of which numpy does not make what `op` names."""
+    if isinstance(form, Branch):
+        for key, item in zip(form.keys, form.items, strict=True):
+            _check_times(op, number, item, f"{path}[{key!r}]")
+        return
+    ops = _OPS_OF_TIMES.get(form.dtype.kind, NAMED_OPS)
+    if isinstance(op, str) and op not in ops:
+        names = ", ".join(map(repr, ops))
+        raise TypeError(
+            f"member {number}{_at(path)} is an array of {form.dtype}: of these op may be {names}, "
+            f"not {op!r}"
+        )
+
+
 def _native(dtype: Any) -> Any:
     """In the byte order of this machine: numpy gives what it computes in that."""
     return dtype.newbyteorder("=")
@@ -228,7 +249,7 @@ def _is_number(dtype: Any) -> bool:
 
     # Those of other packages, such as bfloat16 of ml_dtypes, say that they are void.
     is_foreign = dtype.kind == "V" and dtype.names is None and dtype.type is not np.void
-    return dtype.kind in "biufc" or is_foreign
+    return dtype.kind in "biufcmM" or is_foreign
 
 
 def _compare(first: int, one: Leaf | Branch, second: int, other: Leaf | Branch, path: str) -> None:

@@ -118,6 +118,32 @@ def test_a_mean_of_short_whole_numbers_of_another_package_is_float64():
     assert (got == 14 / 3).all()
 
 
+@pytest.mark.parametrize("elements", [3, LARGE])
+def test_times_are_folded_as_numpy_does_it(elements):
+    times = [np.full(elements, at, "M8[s]") for at in (5, 9, 7)]
+    for op in ("min", "max"):
+        got = value_of([hoplo.put(one) for one in times], op)
+        np.testing.assert_array_equal(got, getattr(np, op)(times, axis=0), strict=True)
+    spans = [np.full(elements, span, "m8[ms]") for span in (5, 9, 8)]
+    for op in ("sum", "min", "max", "mean"):
+        got = value_of([hoplo.put(one) for one in spans], op)
+        np.testing.assert_array_equal(got, getattr(np, op)(spans, axis=0), strict=True)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "op", "text"),
+    [
+        ("M8[s]", "sum", r"datetime64\[s\]: of these op may be 'min', 'max', not 'sum'"),
+        ("M8[s]", "mean", "'min', 'max', not 'mean'"),
+        ("m8[s]", "prod", "'sum', 'min', 'max', 'mean', not 'prod'"),
+    ],
+)
+def test_what_cannot_be_made_of_times_is_told(dtype, op, text):
+    members = [hoplo.put({"at": np.zeros(3, dtype)}) for _ in range(2)]
+    with pytest.raises(TypeError, match=rf"member \d at \['at'\] is an array of .*{text}"):
+        value_of(members, op)
+
+
 def test_a_ufunc_and_a_function_of_two_arrays_are_ops():
     refs = [hoplo.put(np.array(it)) for it in ([1, 8], [5, 2])]
     assert value_of(refs, np.bitwise_or).tolist() == [5, 10]
@@ -311,7 +337,7 @@ def test_members_that_differ_are_told_with_both(elements):
         ("text", "member 1 .*of type str"),
         (None, "member 1 .*of type NoneType"),
         (np.ma.masked_array([1.0]), "member 1 .*of type MaskedArray.*write numpy.asarray"),
-        (np.array(["a"]), "member 1 .*array of <U1, not of numbers"),
+        (np.array(["a"]), "member 1 .*array of <U1, not of numbers or times"),
         (np.array([object()]), "member 1 .*array of object, not of numbers"),
     ],
 )
