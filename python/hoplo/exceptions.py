@@ -107,7 +107,8 @@ class TaskError(HoploError):
     cause: BaseException
     """The exception as it was raised; also `__cause__`."""
     function_name: str = ""
-    """The function or method that raised, such as `Counter.add`."""
+    """The function or method that raised, such as `Counter.add`, or the name that
+    `.options(name=...)` gave the call."""
     pid: int = 0
     """The worker's process."""
     traceback_text: str = ""

@@ -435,12 +435,40 @@ def test_a_reduce_is_listed_and_timed_by_its_name():
     assert "hoplo.reduce" in [event["name"] for event in hoplo.timeline()]
 
 
-def test_why_a_reduce_waits_is_told(gate):
+@pytest.mark.parametrize("name", ["reduce", "allreduce"])
+def test_why_a_reduce_waits_is_told_with_its_name(gate, name):
     slow = after.remote(gate, np.ones(1))
-    total = hoplo.reduce([slow])
-    eventually(lambda: "after" in hoplo._core.query("why", total.hex()))
+    total = getattr(hoplo, name)([slow])
+
+    def why():
+        text = hoplo._core.query("why", total.hex())
+        return text if "after" in text and "has run" in text else None
+
+    text = eventually(why)
+    assert f" of hoplo.{name} has run" in text
+    assert "_reduce" not in text
+    hoplo.cancel(total)
+    with pytest.raises(
+        hoplo.exceptions.TaskCancelledError, match=rf"of hoplo\.{name} was cancelled"
+    ):
+        hoplo.get(total)
     gate.open()
-    assert hoplo.get(total) == 1
+
+
+@pytest.mark.parametrize("name", ["reduce", "allreduce", "gather", "scatter", "all_to_all"])
+def test_an_error_of_a_collective_has_its_name(name):
+    wrong = hoplo.put(None)
+    call = getattr(hoplo, name)
+    ref = {
+        "gather": lambda: call([failing.remote()]),
+        "scatter": lambda: call(wrong, 2)[0],
+        "all_to_all": lambda: call([wrong])[0],
+    }.get(name, lambda: call([wrong]))()
+    with pytest.raises(hoplo.exceptions.TaskError) as caught:
+        hoplo.get(ref)
+    assert str(caught.value).startswith(
+        "failing raised" if name == "gather" else f"hoplo.{name} raised TypeError"
+    )
 
 
 def test_the_result_is_made_where_it_is_asked_for():

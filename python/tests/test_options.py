@@ -1,12 +1,13 @@
 """Options of tasks: what each one does."""
 
 import os
+import sys
 
 import pytest
 from conftest import command, eventually
 
 import hoplo
-from hoplo.exceptions import GetTimeoutError, WorkerCrashedError
+from hoplo.exceptions import GetTimeoutError, TaskCancelledError, WorkerCrashedError
 from hoplo.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 NODE = {"num_cpus": 4, "resources": {"disk": 2}, "memory": 4 << 30}
@@ -148,6 +149,28 @@ def test_names():
     assert "context" in function_name
     assert resources == {"CPU": 1}
     assert "context" in hoplo.get(context.remote())[0]
+
+
+@hoplo.remote(max_retries=0)
+def goes_wrong(how, gate=None):
+    if how == "raises":
+        raise LookupError("broken")
+    if how == "exits":
+        sys.exit(3)
+    gate.wait()
+
+
+def test_errors_and_why_say_the_name_of_a_task(gate):
+    named = goes_wrong.options(name="step 2")
+    with pytest.raises(LookupError, match=r"^step 2 raised LookupError"):
+        hoplo.get(named.remote("raises"))
+    with pytest.raises(WorkerCrashedError, match=r"step 2 called sys.exit\(3\)"):
+        hoplo.get(named.remote("exits"))
+    ref = named.remote("waits", gate)
+    eventually(lambda: "of step 2 has run" in hoplo._core.query("why", ref.hex()))
+    hoplo.cancel(ref)
+    with pytest.raises(TaskCancelledError, match="of step 2 was cancelled"):
+        hoplo.get(ref)
 
 
 def test_options_change_a_copy_only():

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use hoplo_base::limits::{INLINE_BYTES_MAX, INLINE_REFS_MAX};
-use hoplo_base::{ObjectId, ProcessId, TaskId};
+use hoplo_base::{ObjectId, ProcessId, TaskId, shown};
 use hoplo_client::{IncomingCall, Waited};
 use hoplo_wire::call::{
     CALL_BACKPRESSURE, CALL_RETRY_ANY, CALL_RETRY_LISTED, CALL_STREAMING, CallHeader, CallKind,
@@ -128,16 +128,24 @@ impl Invocation {
 
     /// Tasks, and streams of methods, may be interrupted in the main thread.
     pub(crate) fn running(&self, py: Python<'_>, in_main: bool) -> Running {
-        let view = self.view();
-        let given_name = args::decode_extras(py, view.args).ok().and_then(|extras| extras.name);
         Running {
             task: self.header.task,
             name: Arc::clone(&self.name),
-            given_name: given_name.map(Arc::from),
+            given_name: self.given_name(py),
             attempt: self.header.attempt,
             interruptible: in_main && (self.header.kind == CallKind::Task || self.is_streaming()),
             since: current::coarse_now(),
         }
+    }
+
+    fn given_name(&self, py: Python<'_>) -> Option<Arc<str>> {
+        let view = self.view();
+        args::decode_extras(py, view.args).ok().and_then(|extras| extras.name).map(Arc::from)
+    }
+
+    /// What its caller calls it.
+    fn title(&self, py: Python<'_>) -> Arc<str> {
+        self.given_name(py).map_or_else(|| Arc::clone(&self.name), |name| shown(&name).into())
     }
 
     pub(crate) fn is_streaming(&self) -> bool {
@@ -234,7 +242,7 @@ impl Invocation {
     ) -> PyResult<Result<Vec<Value>, Py<PyAny>>> {
         let failed = |error: &PyErr| {
             // Nobody would hold refs in it.
-            let (failure, _) = errors::encode_with_refs(error, py, &self.name, 0);
+            let (failure, _) = errors::encode_with_refs(error, py, &self.title(py), 0);
             Ok(Ok(vec![Value::Failed(failure)]))
         };
         let value = match result {
@@ -294,7 +302,7 @@ impl Invocation {
                 return Err(errors::system_error(
                     values.py(),
                     "TaskCancelledError",
-                    &self.cancelled("").text(),
+                    &self.cancelled(values.py(), "").text(),
                 ));
             }
             if !self.item(&value?)? {
@@ -385,7 +393,8 @@ impl Invocation {
     /// A generator gave `results`, then it raised or ended: that is what the others of its results are.
     fn end_in_part(&self, py: Python<'_>, mut results: Vec<Returned>, error: &PyErr) -> After {
         let flags = if self.is_retryable(py, error) { REPLY_RETRYABLE } else { 0 };
-        let (failure, contains) = errors::encode_with_refs(error, py, &self.name, INLINE_REFS_MAX);
+        let title = self.title(py);
+        let (failure, contains) = errors::encode_with_refs(error, py, &title, INLINE_REFS_MAX);
         let (contains, kept) = contains.into_parts();
         let rest = Returned { value: Value::Failed(failure), contains };
         results.resize(self.header.returns as usize, rest);
@@ -576,7 +585,7 @@ impl Invocation {
             // Such as a `with` or `finally` that the interrupt found half done.
             if contexts(py, &error).any(|context| ends_by_cancelling(py, &context)) {
                 let also = format!("; as it ended, it raised {error}");
-                self.end_failed(py, self.cancelled(&also), Vec::new(), 0);
+                self.end_failed(py, self.cancelled(py, &also), Vec::new(), 0);
                 return After::GoOn;
             }
         }
@@ -596,7 +605,8 @@ impl Invocation {
             return After::Exit(status);
         }
         let flags = if self.is_retryable(py, &error) { REPLY_RETRYABLE } else { 0 };
-        let (failure, contains) = errors::encode_with_refs(&error, py, &self.name, INLINE_REFS_MAX);
+        let title = self.title(py);
+        let (failure, contains) = errors::encode_with_refs(&error, py, &title, INLINE_REFS_MAX);
         let (contains, kept) = contains.into_parts();
         self.end_failed(py, failure, contains, flags);
         drop(kept);
@@ -604,7 +614,7 @@ impl Invocation {
     }
 
     pub(crate) fn end_cancelled(&self, py: Python<'_>) {
-        self.end_failed(py, self.cancelled(""), Vec::new(), 0);
+        self.end_failed(py, self.cancelled(py, ""), Vec::new(), 0);
     }
 
     /// For a call that does not begin, or is not seen to its end, since the actor has left.
@@ -612,8 +622,8 @@ impl Invocation {
         self.end_with_the_actor(py, LEFT);
     }
 
-    fn cancelled(&self, also: &str) -> Failure {
-        let text = format!("{} of {} was cancelled{also}", self.header.task, self.name);
+    fn cancelled(&self, py: Python<'_>, also: &str) -> Failure {
+        let text = format!("{} of {} was cancelled{also}", self.header.task, self.title(py));
         Failure::new(FailureKind::Cancelled, text)
     }
 
@@ -630,7 +640,7 @@ impl Invocation {
         let code = code.and_then(|code| code.repr().ok()).map(|text| text.to_string());
         let text = format!(
             "{} called sys.exit({}), which ended its worker (pid {}); the task does not run again",
-            self.name,
+            self.title(py),
             code.unwrap_or_default(),
             std::process::id()
         );

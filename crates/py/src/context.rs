@@ -84,8 +84,7 @@ pub(crate) fn runtime_context(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     context.set_item("worker_mode", if session.is_worker { "worker" } else { "driver" })?;
     context.set_item("namespace", &session.namespace)?;
     context.set_item("task_id", running.as_ref().map(|one| errors::hex(one.task)))?;
-    let given_name = |one: &Running| one.given_name.clone().unwrap_or_else(|| one.name.clone());
-    context.set_item("task_name", running.as_ref().map(given_name).as_deref())?;
+    context.set_item("task_name", running.as_ref().map(|one| &**one.title()))?;
     context.set_item("task_function_name", running.as_ref().map(|one| &*one.name))?;
     context.set_item("attempt", running.as_ref().map_or(0, |one| one.attempt))?;
     context.set_item("actor_id", actor.map(|one| one.spec.actor.hex()))?;

@@ -23,12 +23,19 @@ pub(crate) struct Running {
     pub(crate) task: TaskId,
     pub(crate) name: Arc<str>,
     pub(crate) attempt: u32,
-    /// The `name` option of the call; else `name`.
+    /// The `name` option of the call.
     pub(crate) given_name: Option<Arc<str>>,
     /// A cancellation interrupts it.
     pub(crate) interruptible: bool,
     /// By `coarse_now`.
     pub(crate) since: Duration,
+}
+
+impl Running {
+    /// What its caller calls it.
+    pub(crate) fn title(&self) -> &Arc<str> {
+        self.given_name.as_ref().unwrap_or(&self.name)
+    }
 }
 
 /// The actor that this process is.
@@ -112,10 +119,7 @@ pub(crate) fn main_task() -> Option<Arc<str>> {
     if actor().is_some() {
         return None;
     }
-    MAIN.lock().as_ref().map(|running| {
-        let name = running.given_name.as_ref().unwrap_or(&running.name);
-        Arc::clone(name)
-    })
+    MAIN.lock().as_ref().map(|running| Arc::clone(running.title()))
 }
 
 /// False as long as nobody asked to cancel anything that runs or waits here.

@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use hoplo_base::limits::{
     SIGNALS_PERIOD, WAIT_OBJECTS_TOLD_MAX, WAITS_LOCK_PATIENCE, WHY_RUNNING_PATIENCE,
 };
-use hoplo_base::{AnyId, ObjectId, TaskId};
+use hoplo_base::{AnyId, ObjectId, TaskId, shown};
 use hoplo_client::{CallWaits, RunningCall};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 
-use crate::current::{self, Running};
+use crate::current;
 use crate::hooks;
 use crate::python::Import;
 
@@ -83,15 +83,15 @@ pub(crate) fn calls() -> Vec<RunningCall> {
     };
     let waits = WAITS.lock();
     let in_threads = threads.into_iter().zip(places).map(|((thread, running), at)| {
-        let Running { task, name, since, .. } = running;
-        let ran = current::coarse_now().saturating_sub(since);
+        let (task, name) = (running.task, shown(running.title()).into_owned());
+        let ran = current::coarse_now().saturating_sub(running.since);
         let waits = waits.get(&thread).map(|wait| CallWaits {
             operation: wait.operation,
             objects: wait.objects.clone(),
             only: wait.only,
             waited: wait.since.elapsed(),
         });
-        RunningCall { task, name: name.to_string(), ran, at: at.flatten(), waits }
+        RunningCall { task, name, ran, at: at.flatten(), waits }
     });
     in_threads.chain(awaiting).collect()
 }
