@@ -165,7 +165,7 @@ def scatter(ref: Ref, n: int) -> list[Ref]:
     """
     [given] = _refs("scatter", [ref])
     n = _options.integer(1, maximum=_options.NUM_RETURNS_MAX)("n", n)
-    parts = _task("hoplo.scatter", _scatter, n, None).remote(given, n)
+    parts = _task("hoplo.scatter", _scatter, n, None).remote(given, n, repr(given))
     return [parts] if n == 1 else list(parts)
 
 
@@ -190,7 +190,7 @@ def all_to_all(refs: Sequence[Ref]) -> list[Ref]:
             f"all_to_all takes {_options.NUM_RETURNS_MAX} refs at most, and was given {n}"
         )
     deal = _task("hoplo.all_to_all", _deal, n, None).options(_near_first=True)
-    dealt = [deal.remote(ref, n) for ref in given]
+    dealt = [deal.remote(ref, n, f"member {at}, {ref!r},") for at, ref in enumerate(given)]
     parts = [[one] for one in dealt] if n == 1 else dealt
     collect = _task("hoplo.all_to_all", _collect, 1, None).options(_near_first=True)
     columns = zip(given, zip(*parts, strict=True), strict=True)
@@ -217,13 +217,21 @@ def _refs(name: str, refs: Any) -> list[Ref]:
 
 def _where(on: Any) -> Any:
     """A scheduling strategy."""
-    if on is None or not isinstance(on, str):
-        if on is not None:
+    if on is None:
+        return None
+    try:
+        if not isinstance(on, str):
             _strategy.strategy("on", on)
-        return on
+            return on
+        node = _strategy.node_id("on", on)
+    except (TypeError, ValueError) as error:
+        raise type(error)(
+            f"on must be the id of a node, six hexadecimal digits as hoplo.nodes() shows them, or "
+            f"a strategy of hoplo.util.scheduling_strategies, not {_options.shown(on)}"
+        ) from None
     from .util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    return NodeAffinitySchedulingStrategy(_strategy.node_id("on", on), soft=False)
+    return NodeAffinitySchedulingStrategy(node, soft=False)
 
 
 def _task(name: str, function: Callable[..., Any], returns: int, where: Any) -> Any:
@@ -346,30 +354,27 @@ def _collect(_lies_near: list[Ref], *parts: Any) -> list[Any]:
     return list(parts)
 
 
-def _scatter(value: Any, n: int) -> Any:
+def _scatter(value: Any, n: int, whose: str) -> Any:
     import numpy as np
 
     if not isinstance(value, np.ndarray):
-        return _deal(value, n)
+        return _deal(value, n, whose)
     if value.ndim == 0 or len(value) < n:
-        raise ValueError(f"an array of shape {value.shape} cannot be cut into {n} parts")
+        raise ValueError(
+            f"{whose} is an array of shape {value.shape}, which cannot be cut into {n} parts"
+        )
     return value if n == 1 else np.array_split(value, n)
 
 
-def _deal(value: Any, n: int) -> Any:
-    items = _items(value, n)
-    return items[0] if n == 1 else items
-
-
-def _items(value: Any, n: int) -> Sequence[Any]:
+def _deal(value: Any, n: int, whose: str) -> Any:
+    kind = type(value).__name__
     if not isinstance(value, list | tuple):
-        raise TypeError(f"a list or tuple of {n} items is needed, not {type(value).__name__}")
+        raise TypeError(f"{whose} is of type {kind}: a list or tuple of {n} items is needed")
     if len(value) != n:
         raise ValueError(
-            f"a {type(value).__name__} of {len(value)} items was given for {n} refs: give one item "
-            f"for each"
+            f"{whose} is a {kind} of {len(value)} items: {n} are needed, one for each part"
         )
-    return value
+    return value[0] if n == 1 else value
 
 
 # ------------------------------------------------------------------------------- members

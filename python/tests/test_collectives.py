@@ -303,10 +303,18 @@ def test_a_wrong_n_is_told_at_the_call():
 
 def test_a_wrong_place_is_told_at_the_call():
     refs = [hoplo.put(np.ones(1))]
-    with pytest.raises(ValueError, match="on must be the id of a node"):
-        hoplo.reduce(refs, on="here")
-    with pytest.raises(TypeError, match="on must be"):
-        hoplo.gather(refs, on=3)
+    for on, error in (
+        ("here", ValueError),
+        ("SPREAD", ValueError),
+        (3, TypeError),
+        ({}, TypeError),
+    ):
+        text = (
+            f"on must be the id of a node, .*, or a strategy of .*scheduling_strategies, not {on!r}"
+        )
+        for call in (hoplo.reduce, hoplo.gather):
+            with pytest.raises(error, match=text):
+                call(refs, on=on)
 
 
 @pytest.mark.parametrize("elements", [3, LARGE])
@@ -512,13 +520,14 @@ def test_scatter_gives_each_its_part():
 
 
 def test_what_cannot_be_scattered_is_told():
-    with pytest.raises(ValueError, match="a list of 2 items was given for 3"):
-        hoplo.get(hoplo.scatter(hoplo.put([1, 2]), 3)[0])
-    with pytest.raises(ValueError, match=r"shape \(2,\) cannot be cut into 3"):
+    ref = hoplo.put([1, 2])
+    with pytest.raises(ValueError, match=rf"{ref.hex()}\) is a list of 2 items: 3 are needed"):
+        hoplo.get(hoplo.scatter(ref, 3)[0])
+    with pytest.raises(ValueError, match=r"shape \(2,\), which cannot be cut into 3"):
         hoplo.get(hoplo.scatter(hoplo.put(np.ones(2)), 3)[2])
-    with pytest.raises(ValueError, match=r"shape \(\) cannot be cut"):
+    with pytest.raises(ValueError, match=r"shape \(\), which cannot be cut"):
         hoplo.get(hoplo.scatter(hoplo.put(np.array(1)), 2)[0])
-    with pytest.raises(TypeError, match="list or tuple of 2 items is needed, not str"):
+    with pytest.raises(TypeError, match="of type str: a list or tuple of 2 items is needed"):
         hoplo.get(hoplo.scatter(hoplo.put("ab"), 2)[0])
     with pytest.raises(LookupError, match="broken"):
         hoplo.get(hoplo.scatter(failing.remote(), 2)[0])
@@ -538,12 +547,13 @@ def test_all_to_all_turns_rows_into_columns():
 
 def test_a_member_of_all_to_all_that_does_not_fit_is_told():
     for bad, error, text in (
-        ([1], ValueError, "a list of 1 items was given for 2"),
-        ({}, TypeError, "not dict"),
+        ([1], ValueError, "a list of 1 items: 2 are needed, one for each part"),
+        ({}, TypeError, "of type dict: a list or tuple of 2 items is needed"),
     ):
-        columns = hoplo.all_to_all([hoplo.put([1, 2]), hoplo.put(bad)])
+        member = hoplo.put(bad)
+        columns = hoplo.all_to_all([hoplo.put([1, 2]), member])
         for column in columns:
-            with pytest.raises(error, match=text):
+            with pytest.raises(error, match=rf"member 1, ObjectRef\({member.hex()}\), is {text}"):
                 hoplo.get(column)
     with pytest.raises(LookupError, match="broken"):
         hoplo.get(hoplo.all_to_all([failing.remote()])[0])
