@@ -119,9 +119,32 @@ def _reduced(
     return total, members
 
 
+@overload
 def allreduce(
-    refs: Sequence[Ref], op: Any = "sum", *, n: int | None = None, deterministic: bool = False
-) -> Ref:
+    refs: Sequence[Ref],
+    op: Any = "sum",
+    *,
+    n: int | None = None,
+    deterministic: bool = False,
+    with_members: Literal[False] = False,
+) -> Ref: ...
+@overload
+def allreduce(
+    refs: Sequence[Ref],
+    op: Any = "sum",
+    *,
+    n: int | None = None,
+    deterministic: bool = False,
+    with_members: Literal[True],
+) -> tuple[Ref, Ref]: ...
+def allreduce(
+    refs: Sequence[Ref],
+    op: Any = "sum",
+    *,
+    n: int | None = None,
+    deterministic: bool = False,
+    with_members: bool = False,
+) -> Any:
     """`reduce` whose result many read: all nodes that have members, and whoever else gets it.
 
     Large members go round the nodes that have them, and each of these ends with the result. So it
@@ -129,13 +152,14 @@ def allreduce(
     not wait for it. Other nodes fetch it, and pass it on to each other. If members come one after
     the other, at nodes of their own, each is added as it comes.
 
-    Arguments and errors are those of `reduce`.
+    Arguments and errors are those of `reduce`, but for `on`.
 
     >>> import numpy as np
     >>> hoplo.get(hoplo.allreduce([hoplo.put(np.ones(2)), hoplo.put(np.ones(2))]))
     array([2., 2.])
     """
-    return _reduced("allreduce", refs, op, n, deterministic, None, for_all=True)[0]
+    total, members = _reduced("allreduce", refs, op, n, deterministic, None, for_all=True)
+    return (total, members) if with_members else total
 
 
 def gather(refs: Sequence[Ref], *, on: Any = None) -> Ref:

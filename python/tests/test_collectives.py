@@ -499,6 +499,16 @@ def test_allreduce_gives_all_the_same():
         hoplo.allreduce([hoplo.put(1)], "most")
 
 
+def test_allreduce_tells_which_members_were_taken(gate):
+    for elements in (3, LARGE):
+        refs = [after.remote(gate, np.zeros(elements))]
+        refs += [made.remote(np.full(elements, x)) for x in (1, 2)]
+        total, members = hoplo.allreduce(refs, n=2, with_members=True)
+        assert (hoplo.get(total) == 3).all()
+        assert hoplo.get(members) == [1, 2]
+    gate.open()
+
+
 def test_gather_gives_all_values_in_order():
     refs = [made.remote(value) for value in ("a", 2, None, np.arange(2))]
     a, two, none, array = hoplo.get(hoplo.gather(refs))
