@@ -81,7 +81,8 @@ def reduce(
     time. With `deterministic=True` they are folded in the order of `refs`.
 
     The result is made at the caller's node, or at the node `on`: its id as in `hoplo.nodes()`, or a
-    strategy of `hoplo.util.scheduling_strategies`.
+    strategy of `hoplo.util.scheduling_strategies`. With an id it cannot be made again once that
+    node is dead; `NodeAffinitySchedulingStrategy(id, soft=True)` lets it be made elsewhere then.
 
     Raises TypeError for what is no list of refs, and ValueError for an unknown `op`, or for `n`
     that is not from 1 to the number of refs. `get` of the result raises ValueError for members that
