@@ -299,6 +299,8 @@ class NodeDiedError(HoploError):
 class CollectiveGroupError(HoploError):
     """A rank of a group of `hoplo.util.collective` is gone: its process died, or it left.
 
+    Or it is out of step: it left out a call. Then `ranks` is empty, and `shrink` helps.
+
     Every operation of the group raises it in all other ranks, until these have called `shrink`, to
     go on without the rank, or `rejoin`, to go on with a new process in its place. The text says
     which ranks, and why; they are also in `ranks`. If the process died in which the group meets,

@@ -37,6 +37,20 @@ class Call(NamedTuple):
     root: int | None = None
     dtype: str | None = None
     shape: tuple[int, ...] | None = None
+    refused: str | None = None
+    """The error that the rank raised itself, for what it was given. The rest is not known then."""
+
+    def named(self, rank: int) -> str:
+        """The function that a rank calls for it."""
+        if self.kind != "send/recv":
+            return self.kind
+        return "send" if rank == self.root else "recv"
+
+    def may_be(self, other: Call) -> bool:
+        """Whether two ranks may mean the same operation."""
+        if self.refused is not None or other.refused is not None:
+            return self.kind == other.kind
+        return self == other
 
     def shown(self) -> str:
         root = "dst_rank" if self.kind in ("reduce", "gather") else "src_rank"

@@ -7,6 +7,9 @@ Data goes like this. Small tensors travel inside the call and its answer. Of lar
 a ref (`hoplo.put`: one copy into shared memory), and the answer has refs of what this rank gets.
 While these come, the process waits for the ref of `broken`, too: so it hears of a death at once,
 whatever it waits for.
+
+Arguments are checked before the rendezvous is asked. What is refused is told to it, since the
+others wait for this rank (`refusing`).
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import threading
 import time
 import uuid
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import hoplo
@@ -142,8 +146,7 @@ class Membership:
 
     def meet(self, call: Call, brings: list[Array], gets: list[Array], timeout: float) -> None:
         """Brings arrays to the meeting of all ranks, and writes what it gets into others."""
-        assert self.view is not None
-        self._meet(("all", next(self._numbers["all"])), call, brings, gets, timeout)
+        self._meet(self._next(None), call, brings, gets, timeout)
 
     def meet_one(
         self,
@@ -154,8 +157,35 @@ class Membership:
         timeout: float,
     ) -> None:
         """The same for what one rank sends another one."""
-        key = ("pair", *pair, next(self._numbers[pair]))
-        self._meet(key, call, brings, gets, timeout)
+        self._meet(self._next(pair), call, brings, gets, timeout)
+
+    @contextlib.contextmanager
+    def refusing(self, kind: str, pair: tuple[int, int] | None = None) -> Iterator[None]:
+        """What is raised inside, before this rank comes to a meeting, is told to the others.
+
+        Of a pair that cannot be, nobody waits for it.
+        """
+        assert self.view is not None
+        try:
+            yield
+        except Exception as error:
+            ranks = range(self.view.size)
+            if pair and (pair[0] == pair[1] or any(rank not in ranks for rank in pair)):
+                raise
+            self._refuse(self._next(pair), Call(kind, root=pair and pair[0]), error)
+            raise
+
+    def _refuse(self, key: tuple[Any, ...], call: Call, error: Exception) -> None:
+        assert self.view is not None
+        call = call._replace(refused=f"{type(error).__name__}: {error}")
+        told = self._rendezvous.meet.remote(self._member.id, self.view.epoch, key, call, [], 0.0)
+        hoplo.wait([told], timeout=ANSWER_SECONDS)  # this process may end now
+
+    def _next(self, pair: tuple[int, int] | None) -> tuple[Any, ...]:
+        """The key of the next operation of all ranks, or of a pair."""
+        if pair is None:
+            return "all", next(self._numbers["all"])
+        return "pair", *pair, next(self._numbers[pair])
 
     def _meet(
         self,
@@ -168,7 +198,11 @@ class Membership:
         import numpy as np
 
         assert self.view is not None
-        pieces = [self._piece(array) for array in brings]
+        try:
+            pieces = [self._piece(array) for array in brings]
+        except Exception as error:
+            self._refuse(key, call, error)
+            raise
         ask = self._rendezvous.meet.remote
         try:
             got = _answer(

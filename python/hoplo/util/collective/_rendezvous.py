@@ -15,6 +15,16 @@ member is left that holds a handle of it. It decides four things.
     what goes on     `shrink` is agreed on when all that live have asked for it. `rejoin` is, when
                      besides the places of those that are gone have been taken again.
 
+A call that a member refuses itself, for its arguments, comes too, and fails the operation for all.
+
+A rank may leave out a call, so that its numbers are behind. What it calls then comes to an
+operation that has timed out. If it is another operation than that, the rank has left that one out:
+its numbers are put right, and nobody need know. If it is the same it may be late: it hears that the
+operation is over, and its next call comes to the next one. A rank that was late, and then misses
+the next operation though it had half the timeout for it, is out of step. Nobody can know by how
+much, and to guess would mix tensors of different steps. So the epoch is broken, and `shrink` begins
+another one, with all numbers at their start.
+
 Each agreement begins an *epoch*. What a member says carries its epoch, so a late word of an old one
 is an error and nothing else.
 
@@ -26,6 +36,7 @@ So what a method raises is a mistake of this module.
 - RDV-2: an operation fails for all that take part, or for none: also for those that come later.
 - RDV-3: in a broken epoch nobody waits, but for an agreement.
 - RDV-4: nothing is kept of a meeting when all have their answers.
+- RDV-5: nobody waits in an operation for a rank that waits for an agreement.
 
 If the process of the rendezvous dies itself, members hear so by their next answer. `shrink` or
 `rejoin` makes another one, which takes over from what the first member that comes to it knows (its
@@ -36,6 +47,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
+from collections import defaultdict
 from typing import Any, NamedTuple
 
 import hoplo
@@ -44,6 +57,9 @@ from hoplo.exceptions import CollectiveGroupError, CollectiveTimeoutError, Hoplo
 from ._meeting import Call, Meeting, Pieces
 
 Answer = tuple[bool, Any]
+
+Key = tuple[Any, ...]
+"""Of a meeting: ("all", n) or ("pair", from rank, to rank, n)."""
 
 
 class Member(NamedTuple):
@@ -91,11 +107,22 @@ class _Met(NamedTuple):
     answers: dict[int, asyncio.Future[Answer]]
 
 
+class _Missed(NamedTuple):
+    """What a meeting that timed out was, and when that happened."""
+
+    call: Call
+    ranks: list[int]
+    timeout: float
+    at: float
+
+
 class _Failed(NamedTuple):
     """A meeting that failed, kept for those that have still to come to it."""
 
     error: Exception
     to_come: set[int]
+    missed: _Missed | None
+    """None: it failed in another way, and is not over before all have heard so."""
 
 
 class Rendezvous:
@@ -123,12 +150,21 @@ class Rendezvous:
         """Members that another rendezvous had, and that have not come to this one."""
         self._forming: dict[int, _Forming] = {}
         self._forming_size = 0
-        self._meetings: dict[Any, _Met | _Failed] = {}
+        self._meetings: dict[Key, _Met | _Failed] = {}
+        self._start_numbers()
         self._broken: asyncio.Future[Exception] | None = None
         """Has its result when the epoch is broken. None: there is no epoch."""
         self._asked: dict[str, _Asked] = {}
         self._newcomers: dict[int, Member] = {}
         self._emptied = asyncio.Event()
+
+    def _start_numbers(self) -> None:
+        """All ranks are in step."""
+        self._left_out: dict[Key, int] = defaultdict(int)
+        """By rank and the key without its number: calls that the rank does not know it left out."""
+        self._late: dict[Key, tuple[int, float]] = {}
+        """By the same: the last operation that the rank came to too late, and when it heard so."""
+        self._out_of_step: CollectiveGroupError | None = None
 
     # ---------------------------------------------------------------------------- lives
 
@@ -183,8 +219,10 @@ class Rendezvous:
             self._end()
 
     def _error(self) -> CollectiveGroupError:
-        """Of the epoch, some of whose ranks are gone."""
+        """Of the epoch, some of whose ranks are gone or out of step."""
         ranks = tuple(sorted(self._gone))
+        if not ranks and self._out_of_step is not None:
+            return self._out_of_step
         if not ranks:
             text = f"group {self._name!r} goes on without this process, or has ended"
             return CollectiveGroupError(text)
@@ -207,7 +245,7 @@ class Rendezvous:
         self._meetings.clear()
 
     async def broken(self, epoch: int) -> Exception | None:
-        """Ends with the error when a rank of the epoch is gone; with None when the epoch ended."""
+        """Ends with the error when the epoch is broken; with None when it ended."""
         broken = self._broken
         if epoch != self._epoch or broken is None:
             return None
@@ -304,6 +342,7 @@ class Rendezvous:
         self._ranks = dict(members)
         self._gone, self._left, self._unheard = {}, set(), {}
         self._meetings.clear()
+        self._start_numbers()
         self._broken = asyncio.get_running_loop().create_future()
         by_rank = tuple(members[rank] for rank in range(self._size))
         for rank, answer in answers.items():
@@ -353,61 +392,144 @@ class Rendezvous:
         self,
         member_id: str,
         epoch: int,
-        key: tuple[Any, ...],
+        key: Key,
         call: Call,
         pieces: Pieces,
         timeout: float,
     ) -> Answer:
-        """What the member gets: pieces, once all that take part have come.
-
-        `key`: ("all", n) or ("pair", from rank, to rank, n).
-        """
+        """What the member gets: pieces, once all that take part have come."""
         rank = self._rank_of(member_id)
         if epoch != self._epoch or rank is None or self._broken is None or self._broken.done():
             return False, self._error()
+        key = self._in_step(rank, key, call)
         participants = range(self._size) if key[0] == "all" else key[1:3]
         met = self._meetings.get(key)
         if isinstance(met, _Failed):
-            met.to_come.discard(rank)
-            if not met.to_come:
-                del self._meetings[key]
-            return False, met.error
+            return False, self._heard(rank, key, met)
         if any(at in self._gone for at in participants):
             return False, self._error()
         if met is None:
             met = self._meetings[key] = _Met(Meeting(participants), {})
-        differs = met.meeting.come(rank, call, pieces)
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         met.answers[rank] = answer
+        if call.refused is not None:
+            text = (
+                f"rank {rank} of group {self._name!r} called {call.named(rank)}, which was "
+                f"refused: {call.refused}; so {self._operation(key)} has failed for all, and all "
+                f"may go on with the next one"
+            )
+            self._fail(key, met, ValueError(text))
+            return answer.result()
+        differs = met.meeting.come(rank, call, pieces)
+        missing = met.meeting.missing
         if differs is not None:
             text = (
                 f"{differs}: all ranks of group {self._name!r} must call the same operation in the "
                 f"same order, with tensors of equal dtypes and shapes"
             )
             self._fail(key, met, ValueError(text))
-        elif not met.meeting.missing:
+        elif not missing:
             del self._meetings[key]
             for at, got in met.meeting.outcome(self._fold).items():
                 _answer_all([met.answers[at]], (True, got))
+        else:
+            self._fail_if_one_agrees(key, met)
         if answer.done() or await _within(timeout, answer):
             return answer.result()
-        missing = met.meeting.missing
-        self._fail(
-            key,
-            met,
-            CollectiveTimeoutError(
-                f"{_ranks(missing)} of group {self._name!r} did not call {call.kind} within "
-                f"{timeout:g} s, as rank {rank} did"
-            ),
-        )
+        self._miss(key, met, rank, call, timeout)
         return answer.result()
 
-    def _fail(self, key: Any, met: _Met, error: Exception) -> None:
+    def _in_step(self, rank: int, key: Key, call: Call) -> Key:
+        """The key of the operation that a rank means, which may have left out some."""
+        *channel, number = key
+        place = (rank, *channel)
+        while True:
+            key = (*channel, number + self._left_out[place])
+            met = self._meetings.get(key)
+            missed = met.missed if isinstance(met, _Failed) else None
+            if missed is None or call.may_be(missed.call):
+                return key
+            self._forget_for(rank, key)
+            self._left_out[place] += 1
+
+    def _heard(self, rank: int, key: Key, failed: _Failed) -> Exception:
+        """A rank comes to a meeting that has failed: the error that it raises."""
+        self._forget_for(rank, key)
+        missed = failed.missed
+        if missed is None:
+            return failed.error
+        *channel, number = key
+        now = time.monotonic()
+        self._late[rank, *channel] = number, now
+        called = missed.call.named(rank)
+        return CollectiveTimeoutError(
+            f"rank {rank} called {called} too late: {self._operation(key)} failed for all "
+            f"{now - missed.at:.1f} s ago, since {self._not_called(missed.call, missed.ranks)} "
+            f"within {missed.timeout:g} s. The next call of rank {rank} is the next one; if it "
+            f"left out a call of {called}, call shrink({self._name!r}) in all ranks"
+        )
+
+    def _forget_for(self, rank: int, key: Key) -> None:
+        """A rank does not come to a failed meeting any more."""
+        failed = self._meetings[key]
+        assert isinstance(failed, _Failed)
+        failed.to_come.discard(rank)
+        if not failed.to_come:
+            del self._meetings[key]
+
+    def _miss(self, key: Key, met: _Met, rank: int, call: Call, timeout: float) -> None:
+        """The others did not come to a meeting within the timeout of `rank`."""
+        *channel, number = key
+        now = time.monotonic()
+        missing = met.meeting.missing
+        told = self._not_called(call, missing)
+        for other in missing:
+            before, heard = self._late.get((other, *channel), (None, now))
+            if before == number - 1 and now - heard >= timeout / 2:
+                self._out_of_step = CollectiveGroupError(
+                    f"rank {other} is out of step: it came too late to "
+                    f"{self._operation((*channel, before))}, and for the next one {told} within "
+                    f"{timeout:g} s. It left out a call, or is slow: call shrink({self._name!r}) "
+                    f"in all ranks, which then go on in step"
+                )
+                self._break()
+                return
+        error = CollectiveTimeoutError(
+            f"{told} within {timeout:g} s, as rank {rank} "
+            f"{'did' if key[0] == 'all' else f'called {call.named(rank)}'}: "
+            f"{self._operation(key)} has failed for all, and all may go on with the next one"
+        )
+        self._fail(key, met, error, _Missed(call, missing, timeout, now))
+
+    def _not_called(self, call: Call, ranks: list[int]) -> str:
+        called = call.named(ranks[0]) if ranks else call.kind
+        return f"{_ranks(ranks)} of group {self._name!r} did not call {called}"
+
+    def _operation(self, key: Key) -> str:
+        if key[0] == "all":
+            return f"operation {key[1] + 1}"
+        _, source, to, number = key
+        return f"message {number + 1} from rank {source} to rank {to}"
+
+    def _fail_if_one_agrees(self, key: Key, met: _Met) -> None:
+        """RDV-5"""
+        for rank in met.meeting.missing:
+            member = self._ranks.get(rank)
+            asked = None if member is None else self._asked.get(member.id)
+            if asked is not None:
+                text = (
+                    f"rank {rank} called {asked.kind}({self._name!r}), so {self._operation(key)} "
+                    f"has failed for all: call {asked.kind}({self._name!r}) in all ranks"
+                )
+                self._fail(key, met, CollectiveGroupError(text))
+                return
+
+    def _fail(self, key: Key, met: _Met, error: Exception, missed: _Missed | None = None) -> None:
         """RDV-2: for all that have come, and for those that come later."""
         _answer_all(met.answers.values(), (False, error))
         to_come = set(met.meeting.participants) - met.answers.keys() - self._gone.keys()
         if to_come:
-            self._meetings[key] = _Failed(error, to_come)
+            self._meetings[key] = _Failed(error, to_come, missed)
         else:
             self._meetings.pop(key, None)
 
@@ -469,6 +591,9 @@ class Rendezvous:
             self._newcomers[self._free_place(rank)] = member
         self._asked[member.id] = _Asked(kind, answer)
         self._agree_if_all_have()
+        for key, met in list(self._meetings.items()):
+            if isinstance(met, _Met):
+                self._fail_if_one_agrees(key, met)
         if answer.done() or await _within(timeout, answer):
             return answer.result()
         if self._unheard:

@@ -178,7 +178,8 @@ def get_group_handle(group_name: str = "default") -> Group:
 def shrink(group_name: str = "default", *, timeout: float | None = None) -> tuple[int, int]:
     """Goes on without the ranks that are gone; the new rank of this process and the new size.
 
-    All that live must call it, and it waits for them. Ranks keep their order and have no gaps.
+    All that live must call it, and it waits for them. Ranks keep their order and have no gaps. If
+    none is gone, it brings ranks into step of which one left out a call.
     Raises CollectiveTimeoutError, with the ranks that did not call it within `timeout` seconds.
     """
     membership = _group(group_name)
@@ -236,11 +237,12 @@ def allreduce(
     array([1., 1., 1.])
     >>> destroy_collective_group("sums")
     """
-    group, named = _group(group_name), _op(op)
-    array = _tensors.write("tensor", tensor, folds=True)
-    group.meet(
-        _call("allreduce", array, op=named), [array], [array], _seconds(timeout, group.timeout)
-    )
+    group = _group(group_name)
+    with group.refusing("allreduce"):
+        named = _op(op)
+        array = _tensors.write("tensor", tensor, folds=True)
+        seconds = _seconds(timeout, group.timeout)
+    group.meet(_call("allreduce", array, op=named), [array], [array], seconds)
 
 
 def reduce(
@@ -252,13 +254,16 @@ def reduce(
     timeout: float | None = None,
 ) -> None:
     """`allreduce` whose result only `dst_rank` gets; the tensors of others stay as they are."""
-    group, named = _group(group_name), _op(op)
-    root = _root("dst_rank", dst_rank, group)
-    is_root = root == _rank(group)
-    access = _tensors.write if is_root else _tensors.read
-    array = access("tensor", tensor, folds=True)
+    group = _group(group_name)
+    with group.refusing("reduce"):
+        named = _op(op)
+        root = _root("dst_rank", dst_rank, group)
+        is_root = root == _rank(group)
+        access = _tensors.write if is_root else _tensors.read
+        array = access("tensor", tensor, folds=True)
+        seconds = _seconds(timeout, group.timeout)
     call = _call("reduce", array, op=named, root=root)
-    group.meet(call, [array], [array] if is_root else [], _seconds(timeout, group.timeout))
+    group.meet(call, [array], [array] if is_root else [], seconds)
 
 
 def broadcast(
@@ -266,16 +271,13 @@ def broadcast(
 ) -> None:
     """Replaces the tensor of each rank by that of `src_rank`."""
     group = _group(group_name)
-    root = _root("src_rank", src_rank, group)
-    is_root = root == _rank(group)
-    array = (_tensors.read if is_root else _tensors.write)("tensor", tensor)
+    with group.refusing("broadcast"):
+        root = _root("src_rank", src_rank, group)
+        is_root = root == _rank(group)
+        array = (_tensors.read if is_root else _tensors.write)("tensor", tensor)
+        seconds = _seconds(timeout, group.timeout)
     call = _call("broadcast", array, root=root)
-    group.meet(
-        call,
-        [array] if is_root else [],
-        [] if is_root else [array],
-        _seconds(timeout, group.timeout),
-    )
+    group.meet(call, [array] if is_root else [], [] if is_root else [array], seconds)
 
 
 def allgather(
@@ -287,10 +289,12 @@ def allgather(
 ) -> None:
     """Writes the tensor of rank i into `tensor_list[i]`, in each rank."""
     group = _group(group_name)
-    array = _tensors.read("tensor", tensor)
-    outs = _tensors.write_list("tensor_list", tensor_list, _size(group))
-    _tensors.alike("tensor_list[0]", outs[0], "tensor", array)
-    group.meet(_call("allgather", array), [array], outs, _seconds(timeout, group.timeout))
+    with group.refusing("allgather"):
+        array = _tensors.read("tensor", tensor)
+        outs = _tensors.write_list("tensor_list", tensor_list, _size(group))
+        _tensors.alike("tensor_list[0]", outs[0], "tensor", array)
+        seconds = _seconds(timeout, group.timeout)
+    group.meet(_call("allgather", array), [array], outs, seconds)
 
 
 def gather(
@@ -303,15 +307,17 @@ def gather(
 ) -> None:
     """`allgather` whose result only `dst_rank` gets, in its `gather_list`. Others give none."""
     group = _group(group_name)
-    root = _root("dst_rank", dst_rank, group)
-    array = _tensors.read("tensor", tensor)
-    outs = []
-    if root == _rank(group):
-        outs = _tensors.write_list("gather_list", gather_list, _size(group))
-        _tensors.alike("gather_list[0]", outs[0], "tensor", array)
-    elif gather_list is not None:
-        raise ValueError(f"gather_list is for dst_rank={root}, and this is rank {_rank(group)}")
-    group.meet(_call("gather", array, root=root), [array], outs, _seconds(timeout, group.timeout))
+    with group.refusing("gather"):
+        root = _root("dst_rank", dst_rank, group)
+        array = _tensors.read("tensor", tensor)
+        outs = []
+        if root == _rank(group):
+            outs = _tensors.write_list("gather_list", gather_list, _size(group))
+            _tensors.alike("gather_list[0]", outs[0], "tensor", array)
+        elif gather_list is not None:
+            raise ValueError(f"gather_list is for dst_rank={root}, and this is rank {_rank(group)}")
+        seconds = _seconds(timeout, group.timeout)
+    group.meet(_call("gather", array, root=root), [array], outs, seconds)
 
 
 def scatter(
@@ -324,17 +330,19 @@ def scatter(
 ) -> None:
     """Writes `scatter_list[i]` of `src_rank` into the tensor of rank i. Others give no list."""
     group = _group(group_name)
-    root = _root("src_rank", src_rank, group)
-    array = _tensors.write("tensor", tensor)
-    brings = []
-    if root == _rank(group):
-        brings = _tensors.read_list("scatter_list", scatter_list, _size(group))
-        _tensors.alike("scatter_list[0]", brings[0], "tensor", array)
-    elif scatter_list is not None:
-        raise ValueError(f"scatter_list is for src_rank={root}, and this is rank {_rank(group)}")
-    group.meet(
-        _call("scatter", array, root=root), brings, [array], _seconds(timeout, group.timeout)
-    )
+    with group.refusing("scatter"):
+        root = _root("src_rank", src_rank, group)
+        array = _tensors.write("tensor", tensor)
+        brings = []
+        if root == _rank(group):
+            brings = _tensors.read_list("scatter_list", scatter_list, _size(group))
+            _tensors.alike("scatter_list[0]", brings[0], "tensor", array)
+        elif scatter_list is not None:
+            raise ValueError(
+                f"scatter_list is for src_rank={root}, and this is rank {_rank(group)}"
+            )
+        seconds = _seconds(timeout, group.timeout)
+    group.meet(_call("scatter", array, root=root), brings, [array], seconds)
 
 
 def reducescatter(
@@ -346,13 +354,14 @@ def reducescatter(
     timeout: float | None = None,
 ) -> None:
     """Writes into the tensor of rank i what `tensor_list[i]` of all ranks give together."""
-    group, named = _group(group_name), _op(op)
-    array = _tensors.write("tensor", tensor, folds=True)
-    brings = _tensors.read_list("tensor_list", tensor_list, _size(group), folds=True)
-    _tensors.alike("tensor_list[0]", brings[0], "tensor", array)
-    group.meet(
-        _call("reducescatter", array, op=named), brings, [array], _seconds(timeout, group.timeout)
-    )
+    group = _group(group_name)
+    with group.refusing("reducescatter"):
+        named = _op(op)
+        array = _tensors.write("tensor", tensor, folds=True)
+        brings = _tensors.read_list("tensor_list", tensor_list, _size(group), folds=True)
+        _tensors.alike("tensor_list[0]", brings[0], "tensor", array)
+        seconds = _seconds(timeout, group.timeout)
+    group.meet(_call("reducescatter", array, op=named), brings, [array], seconds)
 
 
 def all_to_all(
@@ -364,16 +373,20 @@ def all_to_all(
 ) -> None:
     """Writes `input_tensor_list[i]` of rank j into `output_tensor_list[j]` of rank i."""
     group = _group(group_name)
-    brings = _tensors.read_list("input_tensor_list", input_tensor_list, _size(group))
-    outs = _tensors.write_list("output_tensor_list", output_tensor_list, _size(group))
-    _tensors.alike("output_tensor_list[0]", outs[0], "input_tensor_list[0]", brings[0])
-    group.meet(_call("all_to_all", brings[0]), brings, outs, _seconds(timeout, group.timeout))
+    with group.refusing("all_to_all"):
+        brings = _tensors.read_list("input_tensor_list", input_tensor_list, _size(group))
+        outs = _tensors.write_list("output_tensor_list", output_tensor_list, _size(group))
+        _tensors.alike("output_tensor_list[0]", outs[0], "input_tensor_list[0]", brings[0])
+        seconds = _seconds(timeout, group.timeout)
+    group.meet(_call("all_to_all", brings[0]), brings, outs, seconds)
 
 
 def barrier(group_name: str = "default", *, timeout: float | None = None) -> None:
     """Returns when all ranks have called it."""
     group = _group(group_name)
-    group.meet(Call("barrier"), [], [], _seconds(timeout, group.timeout))
+    with group.refusing("barrier"):
+        seconds = _seconds(timeout, group.timeout)
+    group.meet(Call("barrier"), [], [], seconds)
 
 
 def send(
@@ -381,10 +394,11 @@ def send(
 ) -> None:
     """Sends a tensor to one rank; returns when that has called `recv` and may read it."""
     group = _group(group_name)
-    to = _other("dst_rank", dst_rank, group)
-    array = _tensors.read("tensor", tensor)
-    call = _call("send/recv", array, root=_rank(group))
-    group.meet_one((_rank(group), to), call, [array], [], _seconds(timeout, group.timeout))
+    pair = _rank(group), _other("dst_rank", dst_rank, group)
+    with group.refusing("send/recv", pair):
+        array = _tensors.read("tensor", tensor)
+        seconds = _seconds(timeout, group.timeout)
+    group.meet_one(pair, _call("send/recv", array, root=pair[0]), [array], [], seconds)
 
 
 def recv(
@@ -392,10 +406,11 @@ def recv(
 ) -> None:
     """Writes what rank `src_rank` sends into the tensor; waits for its `send`."""
     group = _group(group_name)
-    source = _other("src_rank", src_rank, group)
-    array = _tensors.write("tensor", tensor)
-    call = _call("send/recv", array, root=source)
-    group.meet_one((source, _rank(group)), call, [], [array], _seconds(timeout, group.timeout))
+    pair = _other("src_rank", src_rank, group), _rank(group)
+    with group.refusing("send/recv", pair):
+        array = _tensors.write("tensor", tensor)
+        seconds = _seconds(timeout, group.timeout)
+    group.meet_one(pair, _call("send/recv", array, root=pair[0]), [], [array], seconds)
 
 
 # ------------------------------------------------------------------------------- backends, GPUs

@@ -6,6 +6,7 @@ Ray's groups want it; what is for several GPUs of one process is refused.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any
 
@@ -66,26 +67,25 @@ class Group:
 
     def allreduce(self, tensor: Any, allreduce_options: AllReduceOptions | None = None) -> None:
         options = allreduce_options or AllReduceOptions()
-        collective.allreduce(
-            _one("tensor", tensor),
-            self.group_name,
-            options.reduceOp,
-            timeout=_seconds(options.timeout_ms),
-        )
+        with self._refusing("allreduce"):
+            one = _one("tensor", tensor)
+            timeout = _seconds(options.timeout_ms)
+        collective.allreduce(one, self.group_name, options.reduceOp, timeout=timeout)
 
     def barrier(self, barrier_options: BarrierOptions | None = None) -> None:
         options = barrier_options or BarrierOptions()
-        collective.barrier(self.group_name, timeout=_seconds(options.timeout_ms))
+        with self._refusing("barrier"):
+            timeout = _seconds(options.timeout_ms)
+        collective.barrier(self.group_name, timeout=timeout)
 
     def reduce(self, tensor: Any, reduce_options: ReduceOptions | None = None) -> None:
         options = reduce_options or ReduceOptions()
-        _refuse_unless_zero(root_tensor=options.root_tensor)
+        with self._refusing("reduce"):
+            _refuse_unless_zero(root_tensor=options.root_tensor)
+            one = _one("tensor", tensor)
+            timeout = _seconds(options.timeout_ms)
         collective.reduce(
-            _one("tensor", tensor),
-            options.root_rank,
-            self.group_name,
-            options.reduceOp,
-            timeout=_seconds(options.timeout_ms),
+            one, options.root_rank, self.group_name, options.reduceOp, timeout=timeout
         )
 
     def allgather(
@@ -95,22 +95,18 @@ class Group:
         allgather_options: AllGatherOptions | None = None,
     ) -> None:
         options = allgather_options or AllGatherOptions()
-        collective.allgather(
-            _several("tensor_list", tensor_list),
-            _one("tensor", tensor),
-            self.group_name,
-            timeout=_seconds(options.timeout_ms),
-        )
+        with self._refusing("allgather"):
+            several, one = _several("tensor_list", tensor_list), _one("tensor", tensor)
+            timeout = _seconds(options.timeout_ms)
+        collective.allgather(several, one, self.group_name, timeout=timeout)
 
     def broadcast(self, tensor: Any, broadcast_options: BroadcastOptions | None = None) -> None:
         options = broadcast_options or BroadcastOptions()
-        _refuse_unless_zero(root_tensor=options.root_tensor)
-        collective.broadcast(
-            _one("tensor", tensor),
-            options.root_rank,
-            self.group_name,
-            timeout=_seconds(options.timeout_ms),
-        )
+        with self._refusing("broadcast"):
+            _refuse_unless_zero(root_tensor=options.root_tensor)
+            one = _one("tensor", tensor)
+            timeout = _seconds(options.timeout_ms)
+        collective.broadcast(one, options.root_rank, self.group_name, timeout=timeout)
 
     def reducescatter(
         self,
@@ -119,35 +115,34 @@ class Group:
         reducescatter_options: ReduceScatterOptions | None = None,
     ) -> None:
         options = reducescatter_options or ReduceScatterOptions()
-        collective.reducescatter(
-            _one("tensor", tensor),
-            _several("tensor_list", tensor_list),
-            self.group_name,
-            options.reduceOp,
-            timeout=_seconds(options.timeout_ms),
-        )
+        with self._refusing("reducescatter"):
+            one, several = _one("tensor", tensor), _several("tensor_list", tensor_list)
+            timeout = _seconds(options.timeout_ms)
+        collective.reducescatter(one, several, self.group_name, options.reduceOp, timeout=timeout)
 
     def send(self, tensor: Any, send_options: SendOptions) -> None:
-        _refuse_unless_zero(
-            dst_gpu_index=send_options.dst_gpu_index, n_elements=send_options.n_elements
-        )
-        collective.send(
-            _one("tensor", tensor),
-            send_options.dst_rank,
-            self.group_name,
-            timeout=_seconds(send_options.timeout_ms),
-        )
+        with self._refusing("send/recv", (self.rank, send_options.dst_rank)):
+            _refuse_unless_zero(
+                dst_gpu_index=send_options.dst_gpu_index, n_elements=send_options.n_elements
+            )
+            one = _one("tensor", tensor)
+            timeout = _seconds(send_options.timeout_ms)
+        collective.send(one, send_options.dst_rank, self.group_name, timeout=timeout)
 
     def recv(self, tensor: Any, recv_options: RecvOptions) -> None:
-        _refuse_unless_zero(
-            src_gpu_index=recv_options.src_gpu_index, n_elements=recv_options.n_elements
-        )
-        collective.recv(
-            _one("tensor", tensor),
-            recv_options.src_rank,
-            self.group_name,
-            timeout=_seconds(recv_options.timeout_ms),
-        )
+        with self._refusing("send/recv", (recv_options.src_rank, self.rank)):
+            _refuse_unless_zero(
+                src_gpu_index=recv_options.src_gpu_index, n_elements=recv_options.n_elements
+            )
+            one = _one("tensor", tensor)
+            timeout = _seconds(recv_options.timeout_ms)
+        collective.recv(one, recv_options.src_rank, self.group_name, timeout=timeout)
+
+    def _refusing(
+        self, kind: str, pair: tuple[int, int] | None = None
+    ) -> AbstractContextManager[None]:
+        """What is refused inside is told to the other ranks."""
+        return collective._group(self.group_name).refusing(kind, pair)
 
 
 def _one(name: str, tensor: Any) -> Any:
