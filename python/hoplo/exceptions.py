@@ -322,11 +322,12 @@ class CollectiveGroupError(HoploError):
 
 
 class CollectiveTimeoutError(HoploError, TimeoutError):
-    """Ranks of a group of `hoplo.util.collective` did not come to an operation within `timeout`.
+    """An operation of a group of `hoplo.util.collective` did not end within `timeout`.
 
-    The text says which. Their processes live; those that died raise CollectiveGroupError. The
-    operation has failed for all ranks, also for those that come late, so the group may be used
-    further.
+    The text says which ranks did not come. Their processes live; those that died raise
+    CollectiveGroupError. The operation has failed for all ranks, also for those that come late, so
+    the group may be used further. If all came, and the data did not in time, the text says so: it
+    has failed in this rank only.
     """
 
 

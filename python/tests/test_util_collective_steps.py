@@ -255,6 +255,42 @@ def test_ranks_that_wait_hear_at_once_that_one_wants_to_shrink(group):
     in_step(group)
 
 
+# ---- what the timeout bounds ----
+
+
+def test_a_timeout_bounds_what_comes_after_all_have_called(group, gate):
+    @hoplo.remote(num_cpus=0)
+    def late():
+        gate.wait()
+
+    def folds_late(rendezvous):
+        rendezvous._fold = lambda op, pieces, at: late.remote()
+
+    def folds(rendezvous):
+        del rendezvous._fold
+
+    namespace = f"hoplo.util.collective/{hoplo.get_runtime_context().namespace}"
+    rendezvous = hoplo.get_actor("default", namespace=namespace)
+    hoplo.get(rendezvous.__hoplo_call__.remote(folds_late), timeout=SECONDS)
+
+    def attempt():
+        array = np.ones(LARGE)
+        try:
+            collective.allreduce(array, timeout=1)
+        finally:
+            assert (array == 1).all()
+
+    for rank, text in enumerate(said(group, attempt)):
+        assert text.startswith(
+            f"CollectiveTimeoutError: allreduce of group 'default' did not end within 1 s in rank "
+            f"{rank}: all have called it, and what this rank gets has not come yet"
+        )
+        assert "the result was not there in time" in text
+    gate.open()
+    hoplo.get(rendezvous.__hoplo_call__.remote(folds), timeout=SECONDS)
+    in_step(group)
+
+
 # ---- what has no process ----
 
 

@@ -6,7 +6,8 @@ leaves its groups. What a thread of it that lives on made is given up when it is
 Data goes like this. Small tensors travel inside the call and its answer. Of large ones the call has
 a ref (`hoplo.put`: one copy into shared memory), and the answer has refs of what this rank gets.
 While these come, the process waits for the ref of `broken`, too: so it hears of a death at once,
-whatever it waits for.
+whatever it waits for. A timeout bounds all of that. Who gives up while data comes raises it alone:
+others may have what they get, and the operation counts as done.
 
 Arguments are checked before the rendezvous is asked. What is refused is told to it, since the
 others wait for this rank (`refusing`).
@@ -54,6 +55,9 @@ MEMBERS_CALLS_MAX = 10_000
 
 ANSWER_SECONDS = 10
 """More than its timeout: so long a member waits for what the rendezvous says of that."""
+
+LATE_SHARE = 0.1
+"""Of a timeout, and a second at the most: the time to find out what data waits for."""
 
 ALARM_SECONDS = 2
 """Where data does not come, so long a member waits for the word that a rank is gone."""
@@ -198,6 +202,7 @@ class Membership:
         import numpy as np
 
         assert self.view is not None
+        deadline = time.monotonic() + timeout
         try:
             pieces = [self._piece(array) for array in brings]
         except Exception as error:
@@ -214,7 +219,15 @@ class Membership:
             raise self._rendezvous_died(error) from None
         assert len(got) in (0, len(gets)), (call, got)
         if got and isinstance(got[0], hoplo.ObjectRef):
-            got = self._fetched(got)
+            try:
+                got = self._fetched(got, deadline, min(1.0, LATE_SHARE * timeout))
+            except GetTimeoutError as error:
+                raise CollectiveTimeoutError(
+                    f"{call.named(self.view.rank)} of group {self.name!r} did not end within "
+                    f"{timeout:g} s in rank {self.view.rank}: all have called it, and what this "
+                    f"rank gets has not come yet (others may have theirs, and the next call is the "
+                    f"next operation): {error}"
+                ) from None
         for array, value in zip(gets, got, strict=False):
             np.copyto(array, value)
 
@@ -228,16 +241,21 @@ class Membership:
             return plain
         return hoplo.put(plain)
 
-    def _fetched(self, refs: list[Any]) -> list[Any]:
-        """Their values; CollectiveGroupError as soon as a rank is gone, unless all are there."""
+    def _fetched(self, refs: list[Any], deadline: float, grace: float) -> list[Any]:
+        """Their values; CollectiveGroupError as soon as a rank is gone, unless all are there.
+
+        After the deadline, GetTimeoutError: `grace` is for what it says.
+        """
         waiting = list(dict.fromkeys(refs))
-        while waiting:
-            ready, _ = hoplo.wait([*waiting, self._broken], num_returns=1)
+        while waiting and _until(deadline) > 0:
+            ready, _ = hoplo.wait([*waiting, self._broken], num_returns=1, timeout=_until(deadline))
             waiting = [ref for ref in waiting if ref not in ready]
             if waiting and self._broken in ready:
                 self._raise_if_broken(0)
         try:
-            values: list[Any] = hoplo.get(refs)
+            values: list[Any] = hoplo.get(refs, timeout=max(grace, _until(deadline)))
+        except GetTimeoutError:
+            raise
         except HoploError:
             self._raise_if_broken(ALARM_SECONDS)
             raise
@@ -343,6 +361,10 @@ def _answer(ref: Any, timeout: float, name: str) -> Any:
     if not ok:
         raise value
     return value
+
+
+def _until(deadline: float) -> float:
+    return max(0.0, deadline - time.monotonic())
 
 
 def _namespace() -> str:
