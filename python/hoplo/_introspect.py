@@ -1,7 +1,8 @@
 """Where the code of this process stands, for `hoplo why`: asked by a thread of the client's own.
 
 Of threads the place of the user's innermost frame is told. The calls of an async actor are tasks of
-its event loops: each is followed through what it awaits, to the refs at the end.
+its event loops: each is followed through what it awaits, to the refs at the end. A coroutine of
+hoplo's own may know better what it waits for: a local of it, `waits_for`, is called and says so.
 
 asyncio is imported where there are loops: it takes as long as a late `get` gives all processes to
 answer, and most have none.
@@ -90,9 +91,12 @@ def innermost(coroutine: Any) -> tuple[str | None, object]:
     where = None
     for _ in range(DEPTH_MAX):
         frame = getattr(coroutine, "cr_frame", None) or getattr(coroutine, "ag_frame", None)
-        if isinstance(frame, FrameType) and not frame.f_code.co_filename.startswith(OWN):
+        if isinstance(frame, FrameType):
             code = frame.f_code
-            where = place_of_line(code.co_filename, frame.f_lineno, code.co_qualname)
+            if not code.co_filename.startswith(OWN):
+                where = place_of_line(code.co_filename, frame.f_lineno, code.co_qualname)
+            elif callable(waits_for := frame.f_locals.get("waits_for")):
+                return waits_for(), coroutine
         awaited = getattr(coroutine, "cr_await", None) or getattr(coroutine, "ag_await", None)
         if awaited is None:
             break

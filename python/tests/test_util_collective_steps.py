@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import command, eventually
 
 import hoplo
 from hoplo.exceptions import CollectiveGroupError
@@ -289,6 +290,27 @@ def test_a_timeout_bounds_what_comes_after_all_have_called(group, gate):
     gate.open()
     hoplo.get(rendezvous.__hoplo_call__.remote(folds), timeout=SECONDS)
     in_step(group)
+
+
+# ---- hoplo why ----
+
+
+def test_why_tells_whom_a_group_waits_for(four):
+    def told(ref, text):
+        eventually(lambda: text in command("why", ref.hex()).stdout, SECONDS, what=text)
+
+    joined = [four[0].join.remote(0)]
+    told(joined[0], "in the making of group 'default': ranks 1, 2, 3 of 4 did not join it yet")
+    joined += [member.join.remote(rank) for rank, member in enumerate(four[1:], 1)]
+    hoplo.get(joined, timeout=SECONDS)
+    met = [member.call.remote(collective.barrier) for member in four[:2]]
+    told(met[0], "in barrier: ranks 2, 3 of group 'default' did not call barrier yet")
+    met += [member.call.remote(collective.barrier) for member in four[2:]]
+    hoplo.get(met, timeout=SECONDS)
+    agreed = [member.call.remote(collective.rejoin) for member in four[1:]]
+    told(agreed[0], "in rejoin of group 'default': rank 0 did not call rejoin yet")
+    hoplo.get([*agreed, four[0].call.remote(collective.rejoin)], timeout=SECONDS)
+    calls(four, collective.destroy_collective_group)
 
 
 # ---- what has no process ----

@@ -49,6 +49,7 @@ import asyncio
 import re
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import hoplo
@@ -316,13 +317,21 @@ class Rendezvous:
             self._world_size = world_size
             self._forming.clear()
             self._open(members, answers)
-        if await _within(timeout, answer):
+
+        def missing() -> list[int]:
+            return [at for at in range(world_size) if at not in self._forming]
+
+        def waits_for() -> str:
+            absent = f"{_ranks(missing())} of {world_size}"
+            return f"the making of group {self._name!r}: {absent} did not join it yet"
+
+        if await _within(timeout, answer, waits_for):
             return answer.result()
-        missing = [at for at in range(world_size) if at not in self._forming]
+        absent = missing()
         del self._forming[rank]
         self._release(member.id)
         return False, CollectiveTimeoutError(
-            f"{_ranks(missing)} of {world_size} did not join group {self._name!r} within "
+            f"{_ranks(absent)} of {world_size} did not join group {self._name!r} within "
             f"{timeout:g} s"
         )
 
@@ -434,7 +443,11 @@ class Rendezvous:
                 _answer_all([met.answers[at]], (True, got))
         else:
             self._fail_if_one_agrees(key, met)
-        if answer.done() or await _within(timeout, answer):
+
+        def waits_for() -> str:
+            return f"{call.named(rank)}: {self._not_called(call, met.meeting.missing)} yet"
+
+        if answer.done() or await _within(timeout, answer, waits_for):
             return answer.result()
         self._miss(key, met, rank, call, timeout)
         return answer.result()
@@ -594,7 +607,11 @@ class Rendezvous:
         for key, met in list(self._meetings.items()):
             if isinstance(met, _Met):
                 self._fail_if_one_agrees(key, met)
-        if answer.done() or await _within(timeout, answer):
+
+        def waits_for() -> str:
+            return f"{kind} of group {self._name!r}: {self._wanted(kind)} yet"
+
+        if answer.done() or await _within(timeout, answer, waits_for):
             return answer.result()
         if self._unheard:
             for at, unheard in self._unheard.items():
@@ -642,20 +659,24 @@ class Rendezvous:
     def _withdraw(
         self, kind: str, member: Member, view: View | None, timeout: float
     ) -> CollectiveTimeoutError:
-        waited = [rank for rank, one in self._ranks.items() if one.id not in self._asked]
-        said = [f"{_ranks(waited)} did not call {kind}"] if waited else []
-        if kind == "rejoin":
-            places = self._ranks.keys() | self._newcomers.keys()
-            free = [rank for rank in range(self._world_size) if rank not in places]
-            if free:
-                said.append(f"nobody took the place of {_ranks(free)}")
+        wanted = self._wanted(kind)
         self._asked.pop(member.id, None)
         if view is None:
             self._newcomers = {at: one for at, one in self._newcomers.items() if one != member}
             self._release(member.id)
-        return CollectiveTimeoutError(
-            f"group {self._name!r}: {' and '.join(said)} within {timeout:g} s"
-        )
+        return CollectiveTimeoutError(f"group {self._name!r}: {wanted} within {timeout:g} s")
+
+    def _wanted(self, kind: str) -> str:
+        """Who keeps an agreement from being made."""
+        waited = [rank for rank, one in list(self._ranks.items()) if one.id not in self._asked]
+        waited += self._unheard
+        said = [f"{_ranks(waited)} did not call {kind}"] if waited else []
+        if kind == "rejoin":
+            places = self._ranks.keys() | self._newcomers.keys() | self._unheard.keys()
+            free = [rank for rank in range(self._world_size) if rank not in places]
+            if free:
+                said.append(f"nobody took the place of {_ranks(free)}")
+        return " and ".join(said)
 
     def _agree_if_all_have(self) -> None:
         """Begins the next epoch if nobody is missing any more."""
@@ -701,8 +722,13 @@ def _answer_all(answers: Any, answer: Answer) -> None:
             one.set_result(answer)
 
 
-async def _within(timeout: float, awaitable: Any) -> bool:
-    """Whether it was there in time. A future goes on to wait; a coroutine is cancelled."""
+async def _within(
+    timeout: float, awaitable: Any, waits_for: Callable[[], str] | None = None
+) -> bool:
+    """Whether it was there in time. A future goes on to wait; a coroutine is cancelled.
+
+    `waits_for` is read by `hoplo why`.
+    """
     waiting = asyncio.ensure_future(awaitable)
     done, _ = await asyncio.wait({waiting}, timeout=timeout)
     if not done and waiting is not awaitable:
