@@ -416,6 +416,21 @@ def test_a_result_made_by_empty_is_not_copied_unless_it_is_kept():
     assert size_of(ref) == NBYTES + 4096
 
 
+def test_a_worker_that_keeps_an_array_of_empty_returns_arrays_of_its_own():
+    @hoplo.remote(max_retries=0)
+    def beside():
+        Holder.kept.append(hoplo.empty(ITEMS, "int64"))
+        return np.full(1000, 2)
+
+    @hoplo.remote
+    def clear():
+        Holder.kept.clear()
+
+    assert (hoplo.get(beside.remote()) == 2).all()  # it died of that
+    assert (hoplo.get(filled.remote(3)) == 3).all()
+    hoplo.get(clear.remote())
+
+
 def test_each_result_gives_back_its_reference_of_the_handler():
     @hoplo.remote
     def references():

@@ -176,6 +176,9 @@ pub(super) fn take_result(value: &Bound<'_, PyAny>, references: isize) -> Option
         return folded.get().take();
     }
     let base = Array::of_value(value)?.base_if_sole(references)?;
+    if base.is_null() {
+        return None; // an array of its own
+    }
     // SAFETY: attached; the base is alive with its array.
     let base = unsafe { Bound::from_borrowed_ptr(value.py(), base) };
     // SAFETY: as above; one reference is the array's, one is `base`.
