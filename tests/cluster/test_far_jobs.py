@@ -214,3 +214,18 @@ def test_a_program_that_a_far_worker_imports_from_the_drivers_folder(
     driver = program(far, 0, source, BESIDE=str(tmp_path))
     assert driver.heard() == "green"
     driver.end()
+
+
+def test_a_job_whose_drivers_node_died_ran_until_the_head_started_again(make_far: Any) -> None:
+    far = make_far(3)
+    waits = "import hoplo\nhoplo.init(address='auto')\nsay(1)\nheard()\n"
+    program = far.machines[1].program(waits)
+    assert program.heard() == 1
+    far.kill_node(1)
+
+    def jobs(machine: Any) -> list[str]:
+        found = machine.listed("jobs")
+        return [row["state"] for row in found if row["node"] == far.ids[1]]
+
+    for machine in (far.machines[0], far.machines[2]):
+        until(lambda m=machine: jobs(m) == ["ended"], what="it is known that it ended")

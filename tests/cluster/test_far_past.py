@@ -109,3 +109,20 @@ def test_heads_over_control_nodes_know_what_ran_on_those_before(heads: Any) -> N
     until(lambda: not alive(pid))
     until(lambda: second.states().count("ALIVE") == 1, what="the other one is head")
     assert second.run(STATE) == [20, *ALL_OF_IT]
+
+
+def test_heads_over_control_nodes_know_that_a_job_ended_with_its_drivers_node(
+    heads: Any,  # noqa: F811
+) -> None:
+    one = heads()
+    head = one.machine()
+    joining = one.head(head)
+    # At the second death the head reads again what it wrote at the first one.
+    for count in (1, 2):
+        node = one.machine(2)
+        node.join(joining)
+        program = node.program("import hoplo\nhoplo.init(address='auto')\nsay(1)\nheard()\n")
+        assert program.heard() == 1
+        node.kill()
+        ended = ["ended"] * count
+        until(lambda e=ended: [row["state"] for row in head.listed("jobs")] == e, what="it ended")

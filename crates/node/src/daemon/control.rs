@@ -447,7 +447,12 @@ impl Control {
         let store: &mut dyn ControlStore = match &mut self.store {
             Store::Memory(store) => store,
             Store::Kept(kept) => &mut kept.store,
-            Store::Far(far) => return far.save(key, value, last),
+            Store::Far(far) => {
+                if let Some(lead) = self.lead.as_mut().filter(|_| key.table == Table::Job) {
+                    lead.copy(key.clone(), value.clone());
+                }
+                return far.save(key, value, last);
+            }
         };
         let put = if last { store.finish(key, value) } else { store.put(key, value) };
         self.note_refusal(put.err());

@@ -8,6 +8,7 @@ use hoplo_wire::peer::Peer;
 
 use super::Node;
 use crate::actors::life;
+use crate::control::{ControlStore, JobEntry, store};
 use crate::node::{Effect, Job};
 use crate::sched::{groups, workers};
 
@@ -88,8 +89,23 @@ impl Node {
         self.fetches_of_ended(id);
     }
 
-    /// Their drivers died with their node.
+    /// Of a head, which hears next that this node died: its jobs that did not end, and those of earlier dead whose rows still say that they
+    /// run, since the head read them again before it was written that they ended.
+    pub(super) fn read_jobs_of_dead(&mut self, node: NodeNumber, store: &dyn ControlStore) {
+        let mut unended: Vec<JobEntry> = store::entries(store);
+        unended.retain(|job| {
+            let home = job.job.node();
+            job.ended_us.is_none() && (home == node || self.far.dead.contains_key(&home))
+        });
+        self.far.unended = unended;
+    }
+
+    /// Their drivers died with their node. Who writes the row of a job died, too: of a head, it does.
     pub(super) fn end_jobs_of(&mut self, node: NodeNumber) {
+        for mut job in std::mem::take(&mut self.far.unended) {
+            job.ended_us = Some(self.wall_us);
+            self.save(&job);
+        }
         let jobs = self.jobs.keys().filter(|job| job.node() == node);
         for job in jobs.copied().collect::<Vec<_>>() {
             self.end_foreign_job(job);

@@ -56,7 +56,7 @@ use self::objects::WantAhead;
 use super::Node;
 use crate::claims::{Claims, Epoch, Passing as Passed};
 use crate::collective::Collective;
-use crate::control::NodeEntry;
+use crate::control::{JobEntry, NodeEntry};
 use crate::objects::haul;
 use crate::sched::place::Place;
 use crate::sched::{Broker, GlobalScheduler};
@@ -143,6 +143,8 @@ pub(super) struct Far {
     ended: Vec<ActorId>,
     /// The entry of the store that told it.
     last_death: u64,
+    /// Of a head, with them: jobs of dead nodes whose rows say that they run.
+    unended: Vec<JobEntry>,
     /// The claims know that this node is a member.
     joined: bool,
     #[cfg(test)]
@@ -238,6 +240,7 @@ impl Far {
             last_death: 0,
             joined: false,
             #[cfg(test)]
+            unended: Vec::new(),
             sabotage: None,
         }
     }

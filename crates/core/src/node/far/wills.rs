@@ -39,7 +39,8 @@ pub(in crate::node) fn will_of(actor: &ActorEntry) -> Option<&KnownActor> {
 }
 
 impl Node {
-    /// Of a head, which hears next what its store says of this node: if that died, the wills of all that it was in charge of.
+    /// Of a head, which hears next what its store says of this node: if that died, the wills of all that it was in charge of, and the jobs
+    /// of its drivers.
     pub fn read_wills(&mut self, entry: &NodeEntry, store: &dyn ControlStore) {
         let NodeState::Dead { heir, .. } = entry.state else { return };
         if self.far.dead.contains_key(&entry.node) || entry.node == self.me() {
@@ -65,6 +66,7 @@ impl Node {
             Some(Will { known, job })
         });
         self.far.wills = wills.collect();
+        self.read_jobs_of_dead(entry.node, store);
     }
 
     /// Their home is dead.
