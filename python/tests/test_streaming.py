@@ -9,7 +9,7 @@ from conftest import eventually
 from processes import Notes
 
 import hoplo
-from hoplo.exceptions import TaskCancelledError
+from hoplo.exceptions import ObjectLostError, TaskCancelledError
 
 
 @hoplo.remote
@@ -358,6 +358,30 @@ def test_a_stream_is_run_again_after_a_crash(tmp_path):
             yield i
 
     assert [hoplo.get(ref) for ref in crashes.remote()] == list(range(6))
+
+
+def test_a_generator_that_yielded_less_when_it_ran_again_ended_as_if_that_were_all(gate):
+    import os
+
+    @hoplo.remote(max_retries=1)
+    def shrinks():
+        runs_again = hoplo.get_runtime_context().get_attempt_number() > 0
+        yield from range(2 if runs_again else 5)
+        if not runs_again:
+            gate.wait()
+            os._exit(1)
+
+    stream = shrinks.remote()
+    assert [hoplo.get(next(stream)) for _ in range(5)] == [0, 1, 2, 3, 4]
+    gate.open()
+    with pytest.raises(ObjectLostError) as error:
+        hoplo.get(next(stream))
+    text = str(error.value)
+    assert "shrinks ran again, and that run (attempt 1 at node " in text
+    assert ") yielded 2 values, where an earlier one had yielded 5: " in text
+    assert "max_retries=0" in text
+    with pytest.raises(StopIteration):
+        next(stream)
 
 
 def test_a_reader_that_looked_ahead_let_the_producer_run_one_value_ahead(tmp_path):

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use hoplo_base::{Instant, ObjectId, ProcessId, TaskId};
 use hoplo_wire::node::{Tell, ToNode};
-use hoplo_wire::reply::ReplyView;
-use hoplo_wire::{Failure, Malformed, Value};
+use hoplo_wire::reply::{ReplyHeader, ReplyKind, ReplyView};
+use hoplo_wire::{Failure, FailureKind, Malformed, Value};
 
 use super::call::Values;
 use super::refs::{Entry, Knowledge, State};
@@ -15,7 +15,7 @@ use super::{Effect, SessionMachine};
 #[derive(Debug, Default)]
 pub(super) struct Stream {
     /// Items that arrived; the next one expected has this index. Items that a second run makes again are
-    /// dropped.
+    /// dropped; one that ends before it has made them all fails.
     pub received: u32,
     /// Items that the reader took.
     pub taken: u32,
@@ -167,6 +167,31 @@ impl SessionMachine {
         }
         self.stream_progress(seq, effects);
         Ok(())
+    }
+
+    /// Of a generator that ran again, and came to its end before it had yielded what an earlier run did: the reader would take that for
+    /// the end of a stream of which it has more.
+    pub(super) fn fell_short(&self, worker: ProcessId, end: &ReplyHeader) -> Option<Failure> {
+        if end.kind != ReplyKind::StreamEnd || end.attempt == 0 {
+            return None;
+        }
+        let record = self.tasks.get(&end.seq)?;
+        let before = record.stream.as_ref().filter(|stream| !stream.abandoned)?.received;
+        if end.index >= before {
+            return None;
+        }
+        let (task, name) = (TaskId { owner: self.me, seq: end.seq }, &record.call.options.name);
+        let retries = if record.actor.is_some() { "max_task_retries" } else { "max_retries" };
+        let values = if end.index == 1 { "value" } else { "values" };
+        let text = format!(
+            "{task} of {name} ran again, and that run (attempt {} at node {}) yielded {} {values}, where an earlier one had yielded {before}: \
+             nobody knows what would have followed. Let {name} yield the same values in each run, or give it {retries}=0, so that it does \
+             not run again",
+            end.attempt,
+            worker.node().hex(),
+            end.index,
+        );
+        Some(Failure::new(FailureKind::ObjectLost, text))
     }
 
     /// The call is over. A failure is the last item.

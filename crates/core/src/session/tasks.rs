@@ -257,6 +257,7 @@ impl SessionMachine {
         }
         let mut values = Values::from_vec(std::mem::take(&mut record.parts));
         self.values_of(worker, reply, &mut values)?;
+        let fell_short = self.fell_short(worker, &header);
         let record = self.tasks.get_mut(&seq).expect("it is current");
         if header.kind == ReplyKind::Part {
             record.parts = values.into_vec();
@@ -277,7 +278,7 @@ impl SessionMachine {
                 ran_ns: header.ran_ns,
                 started_ns: header.started_ns,
                 at: now,
-                failure: failure_in(&values),
+                failure: failure_in(&values).or_else(|| fell_short.clone().map(Box::new)),
             };
             self.remember(ended);
         }
@@ -295,7 +296,7 @@ impl SessionMachine {
                 Value::Inline(_) | Value::Stored(_) => None,
             });
             self.give_back_values(now, seq, header.index, values, effects);
-            self.stream_end(now, seq, failure, effects);
+            self.stream_end(now, seq, failure.or(fell_short), effects);
         } else {
             self.finish(now, seq, values, Origin::Reply, effects);
         }

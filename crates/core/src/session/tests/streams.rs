@@ -51,6 +51,40 @@ fn items_of_a_second_run_are_dropped_and_give_their_tokens_back() {
     assert!(owner.session.is_ready(task.object(1)));
 }
 
+/// The reader had taken two values of many: the loop over them ended without a word after these.
+#[test]
+fn a_generator_that_yielded_less_when_it_ran_again_ended_as_if_that_were_all() {
+    for (yields, ends) in [(1, false), (2, true)] {
+        let mut owner = Owner::new();
+        let task = owner.submit(call(streaming())).0;
+        owner.granted(1, W);
+        for index in 0..2 {
+            item(&mut owner, W, task, 0, index, returned(inline(b"")));
+        }
+        owner.gone(W, &[]);
+        owner.granted(2, X);
+        for index in 0..yields {
+            item(&mut owner, X, task, 1, index, returned(inline(b"")));
+        }
+        let end = ReplyHeader { index: yields, ..header(task.seq, ReplyKind::StreamEnd, 1) };
+        owner.reply_with(X, end, &[]);
+        assert_eq!(next(&mut owner, task, 0), StreamNext::Item(task.object(0)));
+        assert_eq!(next(&mut owner, task, 1), StreamNext::Item(task.object(1)));
+        if ends {
+            assert_eq!(next(&mut owner, task, 2), StreamNext::End);
+            continue;
+        }
+        assert_eq!(next(&mut owner, task, 2), StreamNext::Item(task.object(2)));
+        assert_eq!(owner.kind_of(task.object(2)), FailureKind::ObjectLost);
+        let text = owner.text_of(task.object(2));
+        let says = format!("{task} of f ran again, and that run (attempt 1 at node ");
+        assert!(text.starts_with(&says), "{text}");
+        assert!(text.contains(") yielded 1 value, where an earlier one had yielded 2: "), "{text}");
+        assert!(text.contains("max_retries=0"), "{text}");
+        assert_eq!(next(&mut owner, task, 3), StreamNext::End);
+    }
+}
+
 #[test]
 fn a_second_run_hears_what_was_taken_of_the_first() {
     let mut owner = Owner::new();
