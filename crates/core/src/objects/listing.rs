@@ -318,7 +318,7 @@ impl ObjectDirectory {
             }
             State::Handle => "stands for the handles of an actor".to_string(),
             State::Foreign { asked, .. } => {
-                let home = object.task.owner.node().number();
+                let home = object.task.owner.node().hex();
                 let asked = if *asked { ", and its home is asked for it" } else { "" };
                 format!("is at home at node {home}, which has not told its value{asked}")
             }
@@ -352,7 +352,7 @@ impl ObjectDirectory {
 }
 
 fn listed(nodes: impl Iterator<Item = NodeNumber>) -> String {
-    let nodes: Vec<String> = nodes.map(|node| node.number().to_string()).collect();
+    let nodes: Vec<String> = nodes.map(NodeNumber::hex).collect();
     match &nodes[..] {
         [] => "no node".to_string(),
         [one] => format!("node {one}"),

@@ -371,7 +371,7 @@ impl ObjectDirectory {
     }
 
     fn not_served(&self, object: ObjectId, effects: &mut Vec<Effect>) {
-        let text = format!("{object} is not at node {}", self.node.number());
+        let text = format!("{object} is not at node {}", self.node.hex());
         let refusal = Refusal { kind: FailureKind::ObjectLost, reason: text.into() };
         effects.push(Effect::Refuse { to: self.haul, object, refusal });
     }

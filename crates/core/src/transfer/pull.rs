@@ -61,7 +61,7 @@ impl Pull {
             Stage::Queued => format!("waits, since {PULLS_MAX} other objects are being fetched"),
             Stage::AskingRoom { .. } => "waits for room in the object store".to_string(),
             Stage::Receiving { from, written, .. } => {
-                let from = from.number();
+                let from = from.hex();
                 format!("is being fetched from node {from} (from byte {written} on)")
             }
             Stage::Stopping { .. } => "is about to be fetched from another node".to_string(),

@@ -37,7 +37,7 @@ impl Node {
             return self.send_peer(asked, Peer::Want { objects: vec![object], gone: Vec::new() });
         }
         let why = match self.far.dead.get(&home) {
-            Some(why) => format!("{object} is lost: its home node {home} died: {why}"),
+            Some(why) => format!("{object} is lost: its home node {} died: {why}", home.hex()),
             None => format!(
                 "{object} is lost: the process that made it is gone, or every reference to it was dropped, before \
                  this one was used"

@@ -323,6 +323,9 @@ fn a_value_is_not_fetched_before_somebody_waits_for_it() {
     let effects = bench.feed(told(object, stored(100, &[THERE]), &[]));
     assert_eq!(effects, [Effect::TellNotCopied { object }], "others are not sent here");
     assert_eq!(bench.state(object), Some("elsewhere"));
+    let at = format!("is ready (100 B in the store of node {})", THERE.hex());
+    let explained = bench.directory.explain(object).to_string();
+    assert!(explained.contains(&at), "as nodes are called everywhere: {explained}");
     assert_eq!(bench.want(C, object), [pull(object, 100, &[THERE])]);
 }
 
