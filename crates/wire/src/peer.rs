@@ -7,6 +7,7 @@ use hoplo_base::{
     ActorId, FunctionId, GroupId, JobId, NodeNumber, ObjectId, ProcessId, ResourceSet,
 };
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::sync::Arc;
 
 use crate::fold::Fold;
@@ -396,6 +397,27 @@ pub enum Peer {
     },
 }
 
+impl Peer {
+    /// Its name, for a log: what is in it may be long, and is the user's.
+    pub fn kind(&self) -> String {
+        let mut name = FirstWord(String::new());
+        // It stops behind the name.
+        let _ = fmt::Write::write_fmt(&mut name, format_args!("{self:?}"));
+        name.0
+    }
+}
+
+/// Takes what is written up to the first character that is of no name, and no more.
+struct FirstWord(String);
+
+impl fmt::Write for FirstWord {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let word = text.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
+        self.0.push_str(word);
+        if word.len() == text.len() { Ok(()) } else { Err(fmt::Error) }
+    }
+}
+
 /// Of the claims machine (`hoplo_core::claims`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Claims {
@@ -533,4 +555,19 @@ pub struct Load {
     pub available: ResourceSet,
     /// Claims that wait there: what each wants, and how many of it.
     pub waiting: Vec<(ResourceSet, u32)>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A log had the pickles of actors in it, as numbers.
+    #[test]
+    fn the_kind_of_a_message_says_nothing_of_what_is_in_it() {
+        assert_eq!(Peer::Load(Box::default()).kind(), "Load");
+        assert_eq!(Peer::Heard { epoch: 1 }.kind(), "Heard");
+        let (process, node) = (ProcessId(1), NodeNumber::FIRST);
+        let message = Box::new(ToNode::Want { objects: Vec::new() });
+        assert_eq!(Peer::From { process, job: JobId::new(node, 1), message }.kind(), "From");
+    }
 }

@@ -370,7 +370,7 @@ impl Calls {
         match told {
             Told::SendPeer { to, cover, message } => {
                 if self.dead.contains(&to) || to == self.me {
-                    journal::log(format_args!("{to} is gone: it is not told {message:.80?}"));
+                    journal::log(format_args!("{to} is gone: it is not told {}", message.kind()));
                 } else {
                     self.send_peer(to, cover, &message);
                 }
