@@ -142,7 +142,7 @@ pub struct Daemon {
 pub enum Ended {
     /// Somebody stopped it, or its driver left.
     Stopped,
-    /// Its number was declared dead: it is to join again under another one.
+    /// Its number was declared dead, or it has to take itself for it: it is to join again under another one.
     /// `head`: where the head of its cluster listens.
     Fenced { why: String, head: Option<String> },
 }
@@ -509,7 +509,9 @@ impl Daemon {
             match happened {
                 Happened::Answered { ask, answer } => self.handle(Event::Answered { ask, answer }),
                 Happened::NotSaved(refusal) => self.control.note_refusal(Some(refusal)),
-                Happened::Fenced { why } => self.is_fenced(why),
+                Happened::Fenced { why } => {
+                    self.is_fenced(format!("this node was declared dead: {why}"));
+                }
                 Happened::Buried { ticket, node, stored } => {
                     if !matches!(stored, Ok(Some(_))) {
                         self.control.spares(node);
@@ -600,7 +602,7 @@ impl Daemon {
     fn is_fenced(&mut self, why: String) {
         if self.fenced.is_none() {
             self.fenced = Some(why.clone());
-            self.handle(Event::Stop { why: format!("this node was declared dead: {why}") });
+            self.handle(Event::Stop { why });
         }
     }
 

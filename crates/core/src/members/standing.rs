@@ -66,7 +66,7 @@ pub enum Event {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// End all workers, and start none.
-    EndWorkers { why: String },
+    EndWorkers { why: Why },
     /// Start workers again when they are needed.
     TakeWork,
     /// Give up this number, and ask for another one.
@@ -75,6 +75,17 @@ pub enum Effect {
     HeadSilent { since: Instant },
     /// One does again.
     HeadHeard,
+}
+
+/// Why workers end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// This number was declared dead.
+    Declared { why: String },
+    /// No control node spoke for so long, and not all refuse: behind that, this number may be declared dead.
+    Silent { time: Duration },
+    /// None spoke for so long, and all refuse.
+    Refused { time: Duration },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,7 +155,7 @@ impl Standing {
             }
             Event::Fenced { why } => {
                 if self.state == State::Going {
-                    effects.push(Effect::EndWorkers { why });
+                    effects.push(Effect::EndWorkers { why: Why::Declared { why } });
                 }
                 if self.state != State::Fenced {
                     self.state = State::Fenced;
@@ -157,18 +168,19 @@ impl Standing {
             self.silent = true;
             effects.push(Effect::HeadSilent { since });
         }
-        if let Some((at, why)) = self.end().filter(|(at, _)| *at <= now) {
+        if let Some(at) = self.end().filter(|at| *at <= now) {
             assert!(self.state == State::Going, "STAND-1");
-            let apart = at.since(self.heard_at).as_secs();
             self.state = State::Ended;
-            effects.push(Effect::EndWorkers { why: format!("{why} ({apart} s)") });
+            let time = at.since(self.heard_at);
+            let why = if self.all_refuse() { Why::Refused { time } } else { Why::Silent { time } };
+            effects.push(Effect::EndWorkers { why });
         }
         self.turned_at = now;
     }
 
     pub fn next_deadline(&self) -> Option<Instant> {
         // Its own absence is seen by turns that come late: so there have to be some.
-        self.end().map(|(at, _)| at.min(self.turned_at + limits::NODE_LATE))
+        self.end().map(|at| at.min(self.turned_at + limits::NODE_LATE))
     }
 
     pub fn check(&self) {
@@ -177,19 +189,13 @@ impl Standing {
         assert!(!ended || self.end().is_none(), "STAND-1: workers are ended once");
     }
 
-    /// When it ends its workers, and why, if it hears nothing more.
-    fn end(&self) -> Option<(Instant, &'static str)> {
+    /// When it ends its workers, if it hears nothing more.
+    fn end(&self) -> Option<Instant> {
         match self.state {
             State::Ended | State::Fenced => None,
             State::Going => {
-                let silent = self
-                    .options
-                    .patience_silent
-                    .map(|patience| (self.reached_at + patience, "no control node can be reached"));
-                let refused = self
-                    .options
-                    .patience_refused
-                    .map(|patience| (self.heard_at + patience, "no control node has come back"));
+                let silent = self.options.patience_silent.map(|it| self.reached_at + it);
+                let refused = self.options.patience_refused.map(|it| self.heard_at + it);
                 silent.into_iter().chain(refused).min()
             }
         }

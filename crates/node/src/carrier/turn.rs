@@ -532,12 +532,15 @@ impl Turn {
     // ---- the node ----
 
     fn stand(&mut self, event: standing::Event) {
-        let Part::Member { standing, .. } = &mut self.part else { return };
+        let Part::Member { standing, head, .. } = &mut self.part else { return };
         let mut effects = Vec::new();
         standing.handle(clock(), event, &mut effects);
+        let head = &head.address;
         for effect in effects {
             match effect {
-                standing::Effect::EndWorkers { why } => self.shared.say(Word::Fenced { why }),
+                standing::Effect::EndWorkers { why } => {
+                    self.shared.say(Word::Fenced { why: why_ended(&why, head) });
+                }
                 standing::Effect::HeadSilent { since } => {
                     self.shared.say(Word::HeadSilent { since });
                 }
@@ -674,5 +677,20 @@ fn of_wire(found: member::Found) -> Found {
         member::Found::Alive => Found::Alive,
         member::Found::Refused => Found::Refused,
         member::Found::Silent => Found::Silent,
+    }
+}
+
+/// For its drivers and its log.
+fn why_ended(why: &standing::Why, head: &str) -> String {
+    match why {
+        standing::Why::Declared { why } => format!("this node was declared dead: {why}"),
+        standing::Why::Silent { time } => format!(
+            "this node has not reached the head ({head}) for {} s, and may have been declared dead: \
+             it ended its workers, and joins again when the head answers",
+            time.as_secs()
+        ),
+        standing::Why::Refused { time } => {
+            format!("no head has come back at {head} for {} s", time.as_secs())
+        }
     }
 }

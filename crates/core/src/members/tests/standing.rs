@@ -2,7 +2,7 @@
 
 use hoplo_base::limits;
 
-use super::super::standing::{Effect, Event, Options, Standing};
+use super::super::standing::{Effect, Event, Options, Standing, Why};
 use super::{at, ms};
 
 fn node(control_nodes: usize) -> Standing {
@@ -30,7 +30,8 @@ fn thirty_seconds_of_silence_end_the_workers_once() {
     let silent = [Event::Silent { control_node: 0 }];
     assert_eq!(ends(&pass(&mut node, 0, 29_500, &silent)), 0);
     let effects = pass(&mut node, 30_000, 90_000, &silent);
-    assert_eq!((effects.len(), ends(&effects)), (1, 1), "{effects:?}");
+    let why = Why::Silent { time: ms(30_000) };
+    assert_eq!(effects, [Effect::EndWorkers { why }]);
     assert_eq!(node.next_deadline(), None);
 }
 
@@ -60,7 +61,8 @@ fn patience_with_a_head_that_is_gone_may_be_bounded() {
     let mut node = Standing::new(options, at(0));
     let refused = [Event::Refused { control_node: 0 }];
     assert_eq!(ends(&pass(&mut node, 0, 59_500, &refused)), 0);
-    assert_eq!(ends(&pass(&mut node, 60_000, 61_000, &refused)), 1);
+    let why = Why::Refused { time: ms(60_000) };
+    assert_eq!(pass(&mut node, 60_000, 61_000, &refused), [Effect::EndWorkers { why }]);
 }
 
 #[test]
@@ -107,7 +109,8 @@ fn who_was_declared_dead_ends_its_workers_and_joins_again() {
     node.handle(at(100), Event::Fenced { why: why.clone() }, &mut effects);
     node.handle(at(200), Event::Fenced { why: why.clone() }, &mut effects);
     node.handle(at(300), Event::Heard, &mut effects);
-    assert_eq!(effects, [Effect::EndWorkers { why }, Effect::JoinAgain], "that is final");
+    let ends = Effect::EndWorkers { why: Why::Declared { why } };
+    assert_eq!(effects, [ends, Effect::JoinAgain], "that is final");
     let mut ended = self::node(1);
     pass(&mut ended, 0, 40_000, &[Event::Silent { control_node: 0 }]);
     effects.clear();
