@@ -37,9 +37,9 @@ class Three:
         worker.mkdir(mode=0o700)
         self.worker = Machine(worker, worker, cpus=2)
 
-    def start(self, number: int) -> str:
+    def start(self, number: int, port: int = 0) -> str:
         machine = self.machines[number - 1]
-        told = ("--host", str(machine.host), "--port", "0", "--control", str(self.folder))
+        told = ("--host", str(machine.host), "--port", str(port), "--control", str(self.folder))
         return machine._start("--head", *told).stdout
 
     def stop(self, number: int) -> str:
@@ -47,14 +47,19 @@ class Three:
         told = ("--control", str(self.folder), "--host", str(machine.host))
         return machine.hoplo("stop", *told).stdout
 
-    def head(self) -> tuple[int, Joining]:
-        """Which of them is it, and how others join it."""
+    def first(self) -> tuple[int, Path]:
+        """Which of them is head first, and its token, as soon as that is there."""
         tokens = [machine.home / ".hoplo/token" for machine in self.machines]
         until(lambda: any(token.exists() for token in tokens), 30)
         [number] = [number for number, token in enumerate(tokens, 1) if token.exists()]
+        return number, tokens[number - 1]
+
+    def head(self) -> tuple[int, Joining]:
+        """Which of them is it, and how others join it."""
+        number, token = self.first()
         address = HEAD_AT.search(self.start(1 + number % 3))
         assert address is not None
-        return number, Joining(address[1], tokens[number - 1])
+        return number, Joining(address[1], token)
 
     def end(self) -> None:
         for machine in [self.worker, *self.machines]:
@@ -93,6 +98,25 @@ def test_any_of_three_machines_may_die(three: Three) -> None:
     for other in others:
         assert "stopped the control node" in three.stop(other)
         assert three.machines[other - 1].processes() == set()
+
+
+def test_a_node_that_named_all_three_was_refused_by_one_that_waits_to_be_head(three: Three) -> None:
+    ports = [free_port() for _ in three.machines]
+    for number, port in enumerate(ports, 1):
+        three.start(number, port)
+    _, token = three.first()
+    named = zip(three.machines, ports, strict=True)
+    addresses = [f"{machine.host}:{port}" for machine, port in named]
+    # At once, and in an order in which the head is the last one, whichever it is.
+    for first in range(3):
+        order = addresses[first:] + addresses[:first]
+        three.worker.join(Joining(",".join(order), token))
+        assert three.worker.run(DOUBLES) == 198
+        three.worker.leave()
+    nobody = f"127.0.0.1:{free_port()},127.0.0.1:{free_port()}"
+    with pytest.raises(CommandError, match="no head took this node in: 127") as error:
+        three.worker.join(Joining(nobody, token))
+    assert str(error.value).count(" cannot be reached (Connection refused") == 2
 
 
 def test_a_control_node_that_runs_is_used(three: Three) -> None:

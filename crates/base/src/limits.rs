@@ -866,6 +866,11 @@ pub const NET_UNHEARD_GATHERED: Duration = Duration::from_secs(1);
 /// and from which of so many addresses most came.
 pub const NET_UNHEARD_ADDRESSES_MAX: usize = 1024;
 
+/// A node that may join at several places asks all of them again for so long, and waits in between for so long: of machines of which one
+/// is to be head, none may be yet.
+pub const JOIN_SEVERAL: Duration = Duration::from_secs(5);
+pub const JOIN_SEVERAL_AGAIN: Duration = Duration::from_millis(200);
+
 /// Who joins, and is turned away before it could say anything, tries so often, and waits before the second time for so long, then for twice
 /// as long, and so on.
 pub const JOIN_TRIES: u32 = 6;

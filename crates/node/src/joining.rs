@@ -4,9 +4,10 @@ use std::fmt::Write as _;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use hoplo_base::NodeNumber;
-use hoplo_base::limits::JOIN_WITHIN;
+use hoplo_base::limits::{JOIN_SEVERAL, JOIN_SEVERAL_AGAIN, JOIN_WITHIN};
 use hoplo_control::net::cluster::Cluster;
 use hoplo_control::net::head::{Founded, HeadError, Tokens};
 use hoplo_folders::OwnSessionFolder;
@@ -173,18 +174,14 @@ impl Join {
 
     pub(crate) fn join(&self, session: &OwnSessionFolder) -> Result<Joined, StartError> {
         let (token, role, host) = (&self.token, Role::Node, &machine::hostname());
-        let mut addresses = self.address.split(',').map(str::trim).peekable();
-        let (admission, address) = loop {
-            let address = addresses.next().expect("a text has a first part");
-            let joining = Joining { address, token, role, host, within: JOIN_WITHIN };
-            match join(&joining) {
-                Ok(admission) => break (admission, address),
-                // It waits to be head, or is gone.
-                Err(JoinError::Unreachable { .. } | JoinError::Late { .. })
-                    if addresses.peek().is_some() => {}
-                Err(error) => return Err(error.into()),
-            }
+        let addresses: Vec<&str> = self.address.split(',').map(str::trim).collect();
+        let asks = |address| join(&Joining { address, token, role, host, within: JOIN_WITHIN });
+        let until = Instant::now() + JOIN_SEVERAL;
+        let goes_on = || {
+            std::thread::sleep(JOIN_SEVERAL_AGAIN);
+            Instant::now() < until
         };
+        let (admission, address) = first_of(&addresses, asks, goes_on)?;
         let node = admission.number.expect("who joins as a node gets a number");
         let folder = session.tls();
         admission.write(&folder)?;
@@ -227,6 +224,30 @@ impl Joined {
     }
 }
 
+/// What the first of these says that takes this node in, and which it is. One by itself is asked once. Of several one is head: the others wait
+/// to be it, or are gone; and if none is head yet, all are asked again while this `goes_on`.
+fn first_of<'a, T>(
+    addresses: &[&'a str],
+    mut asks: impl FnMut(&'a str) -> Result<T, JoinError>,
+    mut goes_on: impl FnMut() -> bool,
+) -> Result<(T, &'a str), JoinError> {
+    loop {
+        let mut said = Vec::new();
+        for address in addresses {
+            match asks(address) {
+                Ok(answer) => return Ok((answer, address)),
+                Err(error) if addresses.len() > 1 && error.is_retryable() => {
+                    said.push(error.in_short());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if !goes_on() {
+            return Err(JoinError::NoneOf { said: said.join("; ") });
+        }
+    }
+}
+
 /// By which address of this machine others reach it that can reach that one. Nothing is sent.
 fn address_towards(head: &str) -> io::Result<IpAddr> {
     let found = head.to_socket_addrs()?.next();
@@ -235,4 +256,59 @@ fn address_towards(head: &str) -> io::Result<IpAddr> {
     let socket = UdpSocket::bind((any, 0))?;
     socket.connect(head)?;
     Ok(socket.local_addr()?.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn closed(address: &str) -> JoinError {
+        JoinError::Closed { address: address.to_string(), why: "reset".to_string() }
+    }
+
+    fn unreachable(address: &str) -> JoinError {
+        JoinError::Unreachable { address: address.to_string(), why: "refused".to_string() }
+    }
+
+    /// One that waits to be head closed the connection, and the head, which was named as well, was not asked.
+    #[test]
+    fn all_that_may_be_head_are_asked() {
+        let asks = |at| if at == "c" { Ok(3) } else { Err(closed(at)) };
+        assert_eq!(first_of(&["a", "b", "c"], asks, || false).unwrap(), (3, "c"));
+    }
+
+    #[test]
+    fn who_comes_before_there_is_a_head_asks_again() {
+        let (mut asked, mut rounds) = (0, 0);
+        let asks = |at| {
+            asked += 1;
+            if asked > 5 { Ok(asked) } else { Err(unreachable(at)) }
+        };
+        let goes_on = || {
+            rounds += 1;
+            rounds < 9
+        };
+        assert_eq!(first_of(&["a", "b"], asks, goes_on).unwrap(), (6, "b"));
+    }
+
+    #[test]
+    fn when_none_is_head_each_is_named_with_what_it_said() {
+        let asks = |at| -> Result<(), _> {
+            if at == "a" { Err(closed(at)) } else { Err(unreachable(at)) }
+        };
+        let text = first_of(&["a", "b"], asks, || false).unwrap_err().to_string();
+        let said =
+            "a closed the connection before it answered (reset); b cannot be reached (refused). ";
+        assert!(text.contains(said), "{text}");
+    }
+
+    #[test]
+    fn what_stays_as_it_is_is_said_at_once() {
+        let host = || JoinError::Host { host: String::new() };
+        let again = || panic!("nobody is asked again");
+        let asks = |_| -> Result<(), _> { Err(host()) };
+        assert!(matches!(first_of(&["a", "b"], asks, again), Err(JoinError::Host { .. })));
+        let asks = |at| -> Result<(), _> { Err(closed(at)) };
+        assert!(matches!(first_of(&["a"], asks, again), Err(JoinError::Closed { .. })));
+    }
 }

@@ -31,6 +31,12 @@ pub enum JoinError {
     Closed { address: String, why: String },
     #[error("what listens at {address} is not hoplo ({why}): name the head's port with --address")]
     NotHoplo { address: String, why: String },
+    /// Of several addresses.
+    #[error(
+        "no head took this node in: {said}. Are these addresses right, and does `hoplo start --head` run there? One of them is head as soon as \
+         most control nodes run"
+    )]
+    NoneOf { said: String },
     #[error("nobody joins at {address}: name the port of a head or control node with --address")]
     NoJoins { address: String },
     #[error("{address} is {} {:?}, and no control node: name the head with --address", .name.role, .name.name())]
@@ -105,10 +111,25 @@ pub enum JoinError {
 }
 
 impl JoinError {
+    /// Of one of several addresses: what it said.
+    pub fn in_short(&self) -> String {
+        match self {
+            Self::Unreachable { address, why } => format!("{address} cannot be reached ({why})"),
+            Self::Late { address, within } => {
+                format!("{address} did not answer in {} s", within.as_secs_f32())
+            }
+            Self::Closed { address, why } => {
+                format!("{address} closed the connection before it answered ({why})")
+            }
+            other => other.to_string(),
+        }
+    }
+
     /// Whether the same may come about a little later, without anybody doing anything.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Unreachable { .. }
+            | Self::NoneOf { .. }
             | Self::Late { .. }
             | Self::Closed { .. }
             | Self::Busy { .. }
