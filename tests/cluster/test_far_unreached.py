@@ -1,4 +1,7 @@
-"""Two nodes that do not reach each other, while the head reaches both: nobody is dead."""
+"""Two nodes that do not reach each other, while the head reaches both: nobody is dead.
+
+And a node that does not reach the head.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +28,25 @@ try:
     hoplo.get(ref, timeout=2)
 except hoplo.exceptions.GetTimeoutError as error:
     say(str(error))
+heard()
+try:
+    hoplo.get(ref, timeout=2)
+except hoplo.exceptions.GetTimeoutError as error:
+    say(str(error))
+say(ref.hex())
+heard()
 say(hoplo.get(ref, timeout=60))
 """
 
 
 def log(machine: Machine) -> str:
     return "".join(path.read_text() for path in machine.folder.rglob("daemon.log"))
+
+
+def route(lab: Any, what: str, here: int, there: int) -> None:
+    """Nothing leaves the one for the other while it is there."""
+    line = ["ip", "-n", lab.namespace(here), "route", what, "blackhole"]
+    subprocess.run([*line, f"{lab.address(there)}/32"], check=True, capture_output=True)
 
 
 def test_a_call_waited_for_a_node_that_was_not_reached_and_nothing_said_why(make_lab: Any) -> None:
@@ -40,18 +56,35 @@ def test_a_call_waited_for_a_node_that_was_not_reached_and_nothing_said_why(make
     program = here.program(SOURCE)
     assert program.heard() == 1
 
-    def route(what: str) -> None:
-        line = ["ip", "-n", lab.namespace(2), "route", what, "blackhole", f"{lab.address(3)}/32"]
-        subprocess.run(line, check=True, capture_output=True)
-
-    route("add")
+    route(lab, "add", 2, 3)
     program.tell()
     assert program.heard() == "called"
     why = program.heard()
     assert "(so much is known here: whoever may know more did not answer within 0.2 s)" in why
     until(lambda: f"(node3) was not reached at {lab.address(3)}:" in log(here), 30)
+    program.tell()
+    why, ref = program.heard(), program.heard()
+    names = f"(node3, {lab.address(3)}:"
+    assert names in why
+    assert ") has not been reached from node:" in why
+    assert names in here.hoplo("why", ref).stdout
+    listed = here.hoplo("list", "tasks")
+    assert names in listed.stdout + listed.stderr
+    program.tell()
     assert head.states() == ["ALIVE"] * 3, "the head reaches all of them"
-    route("del")
+    route(lab, "del", 2, 3)
     assert program.heard() == 2
     program.end()
     until(lambda: "is reached again" in log(here))
+
+
+def test_a_node_that_was_cut_off_from_the_head_spoke_of_control_nodes(make_lab: Any) -> None:
+    lab = make_lab(nodes=2)
+    head, node = lab.cluster()
+    until(lambda: head.states() == ["ALIVE"] * 2)
+    route(lab, "add", 2, 1)
+    names = f"this node has not reached the head ({lab.address(1)}:"
+    until(lambda: names in log(node), 60, "it ends its workers")
+    assert "control node" not in log(node)
+    route(lab, "del", 2, 1)
+    until(lambda: head.states().count("ALIVE") == 2, 60, "it joins again")

@@ -551,6 +551,10 @@ impl Daemon {
                 Word::Head { address } => self.head_is_at(address),
                 Word::HeadSilent { since } => self.handle(Event::HeadSilent { since }),
                 Word::HeadHeard => self.handle(Event::HeadHeard),
+                Word::Unreached { node, since } => {
+                    self.handle(Event::NodeUnreached { node, since });
+                }
+                Word::Reached { node } => self.handle(Event::NodeReached { node }),
                 Word::Over => {
                     let why = "the head of its cluster was stopped".to_string();
                     self.handle(Event::Stop { why });

@@ -139,6 +139,15 @@ pub enum Event {
         since: Instant,
     },
     HeadHeard,
+    /// No connection to that node comes about, since then, and nobody has declared it dead.
+    NodeUnreached {
+        node: NodeNumber,
+        since: Instant,
+    },
+    /// It is, or says something again.
+    NodeReached {
+        node: NodeNumber,
+    },
     /// A frame waits to leave this node, or to be handed to a process of it: answered by `Go`. All that its sender, if that
     /// is a process of this node, wrote to its socket before was handed in.
     Passing {

@@ -283,6 +283,8 @@ impl Node {
             }
             Event::HeadSilent { since } => self.on_head_silent(since),
             Event::HeadHeard => self.on_head_heard(),
+            Event::NodeUnreached { node, since } => self.on_unreached(node, since),
+            Event::NodeReached { node } => self.on_reached(node),
             Event::Printed { driver, message } => self.send(driver, *message),
             Event::CallsRevoked { caller, worker, seqs, kept } => {
                 self.send(caller, ToClient::Revoked { worker, seqs, kept });

@@ -4,6 +4,7 @@ use hoplo_base::NodeNumber;
 use hoplo_core::link::{self, Connection, Effect, Event, Trouble};
 use hoplo_net::hub::{Gone, LinkId};
 
+use super::Word;
 use super::bulk::Parcel;
 use super::calls::LinkEffect;
 use super::ground::End;
@@ -59,7 +60,9 @@ impl Turn {
         }
         let end = self.connections.get(&connection).and_then(|id| self.links.get(id));
         let Some(&End::Link(_, peer)) = end else { return };
-        self.unreached.reached(peer);
+        if self.unreached.reached(peer) {
+            self.shared.say(Word::Reached { node: peer });
+        }
     }
 
     pub(super) fn link_closed(&mut self, id: LinkId, connection: Connection, why: &Gone) {
@@ -106,8 +109,9 @@ impl Turn {
             Effect::Trouble { peer, what } => match what {
                 // It is dialled again; the members find out whether it lives.
                 Trouble::Broken | Trouble::Refused | Trouble::Silent => {
-                    if let Some(entry) = self.nodes.get(&peer) {
-                        self.unreached.failed(entry, &what);
+                    let entry = self.nodes.get(&peer);
+                    if let Some(since) = entry.and_then(|it| self.unreached.failed(it, &what)) {
+                        self.shared.say(Word::Unreached { node: peer, since });
                     }
                 }
                 Trouble::AnotherLife { .. } | Trouble::Version { .. } | Trouble::Nonsense(_) => {

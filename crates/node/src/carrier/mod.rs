@@ -114,6 +114,14 @@ pub(crate) enum Word {
         since: hoplo_base::Instant,
     },
     HeadHeard,
+    /// No connection to that node comes about, since then.
+    Unreached {
+        node: NodeNumber,
+        since: hoplo_base::Instant,
+    },
+    Reached {
+        node: NodeNumber,
+    },
     /// There is no cluster any more.
     Over,
     /// The head of this cluster says that it listens there, and this node did not hear it elsewhere.

@@ -30,7 +30,7 @@ pub(super) struct Turn {
     pub(super) hub: Hub<Between>,
     me: NodeNumber,
     hostname: String,
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     part: Part,
     pub(super) nodes: BTreeMap<NodeNumber, NodeEntry>,
     /// The newest entry of the store that it knows.

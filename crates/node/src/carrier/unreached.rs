@@ -1,16 +1,16 @@
 //! Nodes that live, as far as anybody has said, and to which no connection comes about.
 //!
 //! The head may reach such a node, and nobody is dead then: what is for it waits. A person wants to know why, so the log says it once, and
-//! says when it is over.
+//! says when it is over; and the decider hears both, for who asks why something waits.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
 
-use hoplo_base::NodeNumber;
 use hoplo_base::limits::LINK_TROUBLE_SAID_AFTER;
+use hoplo_base::{Instant, NodeNumber};
 use hoplo_core::control::NodeEntry;
 use hoplo_core::link::Trouble;
 
+use crate::clock::clock;
 use crate::journal;
 
 #[derive(Debug, Default)]
@@ -26,18 +26,18 @@ struct Try {
 }
 
 impl Unreached {
-    /// A connection did not come about, or broke.
-    pub(super) fn failed(&mut self, peer: &NodeEntry, what: &Trouble) {
-        let now = Instant::now();
+    /// A connection did not come about, or broke. Since when it is so, if that is to be said now.
+    pub(super) fn failed(&mut self, peer: &NodeEntry, what: &Trouble) -> Option<Instant> {
+        let now = clock();
         let fresh = || Try { since: now, latest: now, is_said: false };
         let tried = self.0.entry(peer.node).or_insert_with(fresh);
-        if tried.latest.elapsed() > 4 * LINK_TROUBLE_SAID_AFTER {
+        if now.since(tried.latest) > 4 * LINK_TROUBLE_SAID_AFTER && !tried.is_said {
             *tried = fresh(); // nobody had anything to say there meanwhile
         }
         tried.latest = now;
-        let lasted = tried.since.elapsed();
+        let lasted = now.since(tried.since);
         if tried.is_said || lasted < LINK_TROUBLE_SAID_AFTER {
-            return;
+            return None;
         }
         tried.is_said = true;
         let NodeEntry { node, hostname, address, .. } = peer;
@@ -46,14 +46,15 @@ impl Unreached {
             "{node} ({hostname}) was not reached at {address} for {seconds} s ({what:?}): calls and objects for it wait until it is, or \
              is declared dead. Does a firewall keep this machine from that port?"
         ));
+        Some(tried.since)
     }
 
-    /// It said something.
-    pub(super) fn reached(&mut self, peer: NodeNumber) {
-        if let Some(Try { since, is_said: true, .. }) = self.0.remove(&peer) {
-            let seconds = since.elapsed().as_secs();
-            journal::log(format_args!("{peer} is reached again, after {seconds} s"));
-        }
+    /// It said something: true if it was said that it does not.
+    pub(super) fn reached(&mut self, peer: NodeNumber) -> bool {
+        let Some(Try { since, is_said: true, .. }) = self.0.remove(&peer) else { return false };
+        let seconds = clock().since(since).as_secs();
+        journal::log(format_args!("{peer} is reached again, after {seconds} s"));
+        true
     }
 
     /// It is dead.

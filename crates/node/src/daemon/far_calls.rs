@@ -141,6 +141,8 @@ impl Daemon {
             | Word::HeadSilent { .. }
             | Word::Head { .. }
             | Word::HeadHeard
+            | Word::Unreached { .. }
+            | Word::Reached { .. }
             | Word::Over => {
                 unreachable!("that is about members")
             }

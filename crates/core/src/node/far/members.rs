@@ -111,6 +111,30 @@ impl Node {
         Some((head, self.far.head_silent?))
     }
 
+    pub(in crate::node) fn on_unreached(&mut self, node: NodeNumber, since: Instant) {
+        if self.far.nodes.contains_key(&node) {
+            self.far.unreached.insert(node, since);
+        }
+    }
+
+    pub(in crate::node) fn on_reached(&mut self, node: NodeNumber) {
+        self.far.unreached.remove(&node);
+    }
+
+    /// Those that this node does not reach, while they live: what a person is told of each.
+    pub(in crate::node) fn unreached(&self) -> Vec<(NodeNumber, String)> {
+        let told = self.far.unreached.iter().filter_map(|(node, since)| {
+            let NodeEntry { hostname, address, .. } = self.far.nodes.get(node)?;
+            let seconds = self.now.since(*since).as_secs();
+            let told = format!(
+                "{node} ({hostname}, {address}) has not been reached from {} for {seconds} s",
+                self.me()
+            );
+            Some((*node, told))
+        });
+        told.collect()
+    }
+
     /// That node's row changed, or it is dead. Of all rows only this one and the heir's need be looked at, unless it was the heir: what
     /// every node does for every other one takes as long with many of them as with few.
     fn look_at_heir(&mut self, changed: NodeNumber) {
@@ -137,6 +161,7 @@ impl Node {
         self.far.dead.insert(node, why.to_string());
         self.node_gone_in_queries(node, why);
         self.far.nodes.remove(&node);
+        self.far.unreached.remove(&node);
         self.look_at_heir(node);
         self.far.covers.remove(&node);
         self.far.values_sent.values_mut().for_each(|nodes| _ = nodes.remove(&node));

@@ -86,6 +86,8 @@ pub(super) struct Far {
     head: Option<NodeNumber>,
     /// Since when that says nothing.
     head_silent: Option<Instant>,
+    /// Nodes that live, as far as is known, and that this one does not reach, since then.
+    unreached: BTreeMap<NodeNumber, Instant>,
     claims: Claims,
     /// Of a head: who has passed which death.
     passed: Passed,
@@ -141,10 +143,10 @@ pub(super) struct Far {
     wills: Vec<wills::Will>,
     /// Of a head, with them: actors of the same homes that had ended.
     ended: Vec<ActorId>,
-    /// The entry of the store that told it.
-    last_death: u64,
     /// Of a head, with them: jobs of dead nodes whose rows say that they run.
     unended: Vec<JobEntry>,
+    /// The entry of the store that told it.
+    last_death: u64,
     /// The claims know that this node is a member.
     joined: bool,
     #[cfg(test)]
@@ -202,6 +204,7 @@ impl Far {
             ahead: Vec::new(),
             head: None,
             head_silent: None,
+            unreached: BTreeMap::new(),
             claims: Claims::new(me),
             passed: Passed::default(),
             covers: BTreeMap::new(),
@@ -237,10 +240,10 @@ impl Far {
             legacies: legacies::Legacies::default(),
             wills: Vec::new(),
             ended: Vec::new(),
+            unended: Vec::new(),
             last_death: 0,
             joined: false,
             #[cfg(test)]
-            unended: Vec::new(),
             sabotage: None,
         }
     }

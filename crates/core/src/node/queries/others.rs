@@ -31,7 +31,8 @@ impl Node {
         format!("{name} did not answer within {} s", INSPECT_PATIENCE.as_secs())
     }
 
-    /// Those that were asked. A head that is known to be silent is not waited for.
+    /// Those that are awaited: neither a head that is known to be silent nor a node that is not reached. That one is asked all the same: who
+    /// asks it finds out that it is reached again.
     pub(super) fn ask_nodes(
         &mut self,
         request: u64,
@@ -62,7 +63,16 @@ impl Node {
                 inquiry.cannot(head.node);
             }
         }
-        let nodes = asked.iter().map(|(node, _)| *node).collect();
+        let mut nodes: BTreeSet<NodeNumber> = asked.iter().map(|(node, _)| *node).collect();
+        for (node, told) in self.unreached() {
+            if nodes.remove(&node) {
+                let waits = "calls and objects for it wait, and what only it knows is missing here";
+                heard.others.missing.push(format!("{told}: {waits}"));
+                if let Topic::Why { inquiry, .. } = topic {
+                    inquiry.cannot(node);
+                }
+            }
+        }
         for (node, message) in asked {
             self.send_peer(node, message);
         }

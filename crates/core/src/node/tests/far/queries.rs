@@ -122,6 +122,26 @@ fn a_head_that_is_known_to_be_silent_delays_no_answer() {
     assert_eq!(told(&nodes.others(1, tool, 2).unwrap()).len(), 2);
 }
 
+/// What waited for it said that it was running, or next in line: only the log named the node.
+#[test]
+fn a_node_that_is_not_reached_is_named_and_delays_no_answer() {
+    let mut nodes = Nodes::new(3);
+    let tool = nodes.shells[1].tool();
+    let (node, since) = (number(2), nodes.shells[1].now);
+    nodes.shells[1].hears(Event::NodeUnreached { node, since });
+    nodes.waits(Duration::from_secs(8));
+    nodes.stuck = Some(2);
+    nodes.asks(1, tool, 1, "tasks", "");
+    let others = nodes.others(1, tool, 1).expect("that one is not awaited");
+    assert_eq!(told(&others), [(number(0), "\"part 0\"")]);
+    let why = format!("{node} (host2, somewhere) has not been reached from {} for 8 s", number(1));
+    assert!(others.missing[0].starts_with(&why), "{:?}", others.missing);
+    nodes.shells[1].hears(Event::NodeReached { node });
+    nodes.stuck = None;
+    nodes.asks(1, tool, 2, "tasks", "");
+    assert_eq!(told(&nodes.others(1, tool, 2).unwrap()).len(), 2);
+}
+
 #[test]
 fn all_nodes_are_asked_at_once_and_each_answers_for_itself() {
     let mut nodes = Nodes::new(3);
