@@ -596,7 +596,8 @@ def get_actor(name: str, namespace: str | None = None) -> _core.ActorHandle:
     """The handle of the actor of that name in `namespace`, or in this job's own.
 
     Raises ValueError when there is no such actor, with names that are spelled like it. Raises
-    ActorDiedError when it was lost with an earlier head.
+    ActorDiedError when it was lost with an earlier head, and ActorUnavailableError when nobody said
+    within 15 s who has the name, as while the cluster's head is away: the actor may be alive.
 
     >>> counter = Counter.options(name="visits").remote()
     >>> hoplo.get(hoplo.get_actor("visits").add.remote())

@@ -61,6 +61,8 @@ PACKAGE_BYTES_MAX: int
 PACKAGE_BYTES_WARNED: int
 PACKAGE_FILES_MAX: int
 PACKAGES_BYTES_MAX: int
+NAME_PATIENCE: float
+"""Seconds for which who looks something up by its name waits for the cluster's head."""
 INLINE_BYTES_MAX: int
 """Values up to this size travel in messages; larger ones lie in the object store."""
 FAILURE_PAYLOAD_BYTES_MAX: int

@@ -239,7 +239,8 @@ class ActorClass(Generic[_T]):
     def remote(self, *args: Any, **kwargs: Any) -> _core.ActorHandle[_T]:
         """Starts an actor with these arguments of the constructor; returns its handle at once.
 
-        Raises TypeError when the arguments do not fit, ValueError when the `name` is taken.
+        Raises TypeError when the arguments do not fit, ValueError when the `name` is taken, and
+        ActorUnavailableError when nobody said within 15 s whether it is: see `hoplo.get_actor`.
         """
         _signature.check_shape(
             _signature.shape_of(_constructor(self._class), bound=True), args, kwargs, self.__name__

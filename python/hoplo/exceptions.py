@@ -204,6 +204,9 @@ class ActorUnavailableError(ActorError):
 
     The call may have run, or not. If it may safely run twice, call again, or create the actor with
     `max_task_retries`, so that hoplo does.
+
+    `get_actor`, and the creation of an actor with a name, raise it when nobody said within 15 s who
+    has the name: the cluster's head does not answer. An actor of that name may be alive.
     """
 
 

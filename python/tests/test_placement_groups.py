@@ -10,10 +10,12 @@ from conftest import command, eventually, ready
 from processes import listed
 
 import hoplo
+from hoplo import _core
 from hoplo.exceptions import (
     ActorDiedError,
     ActorPlacementGroupRemoved,
     GetTimeoutError,
+    HoploError,
     TaskPlacementGroupRemoved,
     WorkerCrashedError,
 )
@@ -158,6 +160,31 @@ def test_a_name_is_that_of_one_group():
     with pytest.raises(ValueError, match="there is no placement group 'mine'"):
         get_placement_group("mine")
     assert placement_group([{"CPU": 1}], name="mine").wait(10)
+
+
+def test_without_the_word_of_a_head_no_group_is_said_to_be_missing(monkeypatch):
+    """As long as nobody answers for the head, who looks for a group waits, and then hears that."""
+    group = placement_group([{"CPU": 1}], name="mine")
+    query, silences = _core.query, ["the head (10.0.0.1:6379) has not answered for 8 s"]
+
+    def silent_once(kind, arg=None, missing=None):
+        if silences and kind == "placement_groups":
+            missing.append(silences.pop())
+            return "[]"
+        return query(kind, arg, missing)
+
+    monkeypatch.setattr(_core, "query", silent_once)
+    assert get_placement_group("mine") == group
+    monkeypatch.setattr(_core, "NAME_PATIENCE", 0.0)
+    for look in (
+        lambda: get_placement_group("mine"),
+        lambda: placement_group_table(group),
+        placement_group_table,
+    ):
+        silences.append("the head (10.0.0.1:6379) has not answered for 15 s")
+        with pytest.raises(HoploError, match="has not answered for 15 s") as raised:
+            look()
+        assert type(raised.value) is HoploError
 
 
 # ------------------------------------------------------------------------------------ what it is

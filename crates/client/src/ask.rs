@@ -20,16 +20,28 @@ pub type KvAnswer = (Option<Vec<u8>>, Vec<Vec<u8>>);
 /// Asked from time to time by who waits for the daemon, at which signals come: whether it gives up.
 pub type GivesUp<'a> = &'a mut dyn FnMut() -> bool;
 
+/// Why a named actor was not made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoActor {
+    /// Its name is taken.
+    Refused(String),
+    /// Whether it is was not said in time.
+    Unsaid(Failure),
+    NodeDied(Failure),
+    /// By who asked.
+    GivenUp,
+}
+
 impl Client {
     // ---- actors ----
 
     /// The caller owns one reference to the handle (`actor.handle()`), which `add_ref`/`drop_ref` count.
-    /// Waits for the daemon only for named actors (no GIL). Err: the name is taken.
+    /// Waits for the daemon only for named actors (no GIL).
     pub fn create_actor(
         &self,
         create: ActorCreate,
         gives_up: GivesUp<'_>,
-    ) -> Result<FoundActor, String> {
+    ) -> Result<FoundActor, NoActor> {
         let asks = !create.name.is_empty();
         let mut answer = None;
         let mut request = 0;
@@ -60,9 +72,12 @@ impl Client {
             _ if self.gone.get().is_none() => {
                 self.requests.lock().forget(request);
                 self.drop_ref(actor.handle());
-                return Err(format!("{actor} was given up before the daemon knew it"));
+                return Err(NoActor::GivenUp);
             }
-            _ => Err(self.died().text()),
+            _ => {
+                self.refused(actor);
+                return Err(NoActor::NodeDied(self.died()));
+            }
         };
         match result {
             Ok(ActorCreated::New) => Ok(FoundActor { actor, handle, dead: None }),
@@ -73,11 +88,19 @@ impl Client {
                 });
                 Ok(FoundActor { actor: found.actor, handle: found.handle, dead: None })
             }
+            Ok(ActorCreated::Unsaid { why }) => {
+                self.refused(actor);
+                Err(NoActor::Unsaid(Failure::new(FailureKind::ActorUnavailable, why)))
+            }
             Err(reason) => {
-                self.with(|session, now, effects| session.creation_refused(now, actor, effects));
-                Err(reason)
+                self.refused(actor);
+                Err(NoActor::Refused(reason))
             }
         }
+    }
+
+    fn refused(&self, actor: ActorId) {
+        self.with(|session, now, effects| session.creation_refused(now, actor, effects));
     }
 
     /// Waits for the daemon (no GIL).

@@ -54,7 +54,7 @@ mod why;
 mod work;
 mod writer;
 
-pub use ask::{GivesUp, KvAnswer};
+pub use ask::{GivesUp, KvAnswer, NoActor};
 pub use calls::function_id;
 pub use client::Client;
 pub use greet::ConnectError;

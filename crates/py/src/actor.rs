@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use hoplo_base::limits::ACTOR_INTERFACE_BYTES_MAX;
 use hoplo_base::{ActorId, TaskId};
-use hoplo_client::{ActorCreate, CallOptions};
+use hoplo_client::{ActorCreate, CallOptions, NoActor};
 use hoplo_wire::node::Checkpoints;
 use pyo3::exceptions::{PyAttributeError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -134,9 +134,17 @@ impl ActorTemplate {
             python::interruptible(py, |gives_up| session.client.create_actor(create, gives_up))?
         };
         drop(implicit);
-        let found = found.map_err(|text| match session.client.daemon_gone() {
-            Some(failure) => errors::raised(py, &failure, None),
-            None => PyValueError::new_err(text),
+        let found = found.map_err(|error| match error {
+            NoActor::Refused(why) => PyValueError::new_err(why),
+            NoActor::Unsaid(failure) | NoActor::NodeDied(failure) => {
+                errors::raised(py, &failure, None)
+            }
+            // By a signal, whose exception is raised instead.
+            NoActor::GivenUp => errors::system_error(
+                py,
+                "HoploError",
+                "the actor was given up before the daemon knew it",
+            ),
         })?;
         ActorHandle::found(py, session, found)
     }

@@ -125,6 +125,7 @@ mod _core {
         module.add("PACKAGE_BYTES_WARNED", hoplo_base::limits::PACKAGE_BYTES_WARNED)?;
         module.add("PACKAGE_FILES_MAX", hoplo_base::limits::PACKAGE_FILES_MAX)?;
         module.add("PACKAGES_BYTES_MAX", hoplo_base::limits::PACKAGES_BYTES_MAX)?;
+        module.add("NAME_PATIENCE", hoplo_base::limits::NAME_PATIENCE.as_secs_f64())?;
         module.add("INLINE_BYTES_MAX", hoplo_base::limits::INLINE_BYTES_MAX)?;
         module.add("FAILURE_PAYLOAD_BYTES_MAX", hoplo_base::limits::FAILURE_PAYLOAD_BYTES_MAX)?;
         module.delattr("__all__")?; // says no more than the stub

@@ -153,6 +153,10 @@ impl Cluster {
                 self.client(id).session.actor_found(found.actor);
                 fiber.handles.push(found.actor);
             }
+            Ok(ActorCreated::Unsaid { .. }) => {
+                self.count("names of which nobody said whose they are");
+                self.session(id, refused);
+            }
             Err(_) => {
                 self.count("names that were taken");
                 self.session(id, refused);

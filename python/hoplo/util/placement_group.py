@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ from typing import Any
 from .. import _core, _options, _placement
 from .._ids import BaseID
 from .._labels import NODE_ID_LABEL, NODE_ID_LABEL_OF_RAY
+from ..exceptions import HoploError
 
 __all__ = [
     "PlacementGroup",
@@ -36,6 +38,7 @@ __all__ = [
 STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 VALID_PLACEMENT_GROUP_STRATEGIES = frozenset(STRATEGIES)
 _NODE_LABELS = (NODE_ID_LABEL, NODE_ID_LABEL_OF_RAY)
+_HEAD_LOOKED_FOR_EACH = 0.2
 
 
 class PlacementGroupID(BaseID):
@@ -225,7 +228,10 @@ def remove_placement_group(placement_group: PlacementGroup) -> None:
 
 
 def get_placement_group(placement_group_name: str) -> PlacementGroup:
-    """The group of that name in the namespace of this job. Raises ValueError if there is none.
+    """The group of that name in the namespace of this job.
+
+    Raises ValueError if there is none, and HoploError if the cluster's head, which knows, has not
+    answered within 15 s.
 
     >>> group = placement_group([{"CPU": 1}], name="for later")
     >>> get_placement_group("for later") == group
@@ -272,6 +278,9 @@ def _strategy(strategy: str | None, by_label: Mapping[str, str] | None) -> str:
 def placement_group_table(placement_group: PlacementGroup | None = None) -> dict[str, Any]:
     """What is known of the group; without one, of each group by its id.
 
+    Raises ValueError if the group was removed long ago, and HoploError if the cluster's head, which
+    knows, has not answered within 15 s.
+
     >>> group = placement_group([{"CPU": 1}, {"CPU": 0.5}])
     >>> group.wait(10)
     True
@@ -301,7 +310,19 @@ def _table(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rows() -> list[dict[str, Any]]:
-    return list(json.loads(_core.query("placement_groups")))
+    """All that there are, as the head says: without its word nobody knows that one is not there."""
+    until = time.monotonic() + _core.NAME_PATIENCE
+    while True:
+        missing: list[str] = []
+        rows = list(json.loads(_core.query("placement_groups", None, missing)))
+        if not missing:
+            return rows
+        if time.monotonic() >= until:
+            raise HoploError(
+                f"which placement groups there are is not known now: {'; '.join(missing)}. Try "
+                f"again when the head answers; see `hoplo status`"
+            )
+        time.sleep(_HEAD_LOOKED_FOR_EACH)
 
 
 def _row_of(group: PlacementGroupID) -> dict[str, Any]:

@@ -57,6 +57,10 @@ pub enum ActorCreated {
     New,
     /// `get_if_exists` found one.
     Existing(ActorFound),
+    /// It was not made: nobody said in time who has its name.
+    Unsaid {
+        why: String,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -16,6 +16,7 @@ use crate::node::Effect;
 use crate::node::Timer;
 use crate::objects;
 use crate::sched::broker;
+use crate::sched::claim::silence_of_head;
 use crate::transfer;
 
 impl Node {
@@ -51,6 +52,7 @@ impl Node {
         let new_head = entry.head && self.far.head != Some(node);
         if new_head {
             self.far.head = Some(node);
+            self.far.head_lost = None;
             self.on_head_heard();
         }
         let (is_me, drained) = (node == self.me(), self.drains());
@@ -135,6 +137,19 @@ impl Node {
         told.collect()
     }
 
+    /// Why nothing is to be heard of a head, if that is known: it says nothing, or it is dead and there is no other yet.
+    pub(in crate::node) fn silence_of_head(&self) -> Option<String> {
+        let silent = self.silent_head().map(|(head, since)| (&head.address, since));
+        let lost = self.far.head_lost.as_ref().map(|(address, since)| (address, *since));
+        let (address, since) = silent.or(lost)?;
+        Some(silence_of_head(address, since, self.now))
+    }
+
+    /// A cluster has one. This node has not heard of it, or the last one is dead.
+    pub(in crate::node) fn lacks_head(&self) -> bool {
+        self.config.clustered && self.far.head.is_none()
+    }
+
     /// That node's row changed, or it is dead. Of all rows only this one and the heir's need be looked at, unless it was the heir: what
     /// every node does for every other one takes as long with many of them as with few.
     fn look_at_heir(&mut self, changed: NodeNumber) {
@@ -160,7 +175,7 @@ impl Node {
         self.far.unplaced.remove(&node);
         self.far.dead.insert(node, why.to_string());
         self.node_gone_in_queries(node, why);
-        self.far.nodes.remove(&node);
+        let gone = self.far.nodes.remove(&node);
         self.far.unreached.remove(&node);
         self.look_at_heir(node);
         self.far.covers.remove(&node);
@@ -175,6 +190,8 @@ impl Node {
         self.work_off_queue();
         if self.far.head == Some(node) {
             self.far.head = None;
+            let since = self.far.head_silent.unwrap_or(self.now);
+            self.far.head_lost = gone.map(|head| (head.address, since));
         }
         let obituary = of_dead_node(node, why);
         self.offers_no_more(node);

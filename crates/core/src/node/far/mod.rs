@@ -88,6 +88,8 @@ pub(super) struct Far {
     head_silent: Option<Instant>,
     /// Nodes that live, as far as is known, and that this one does not reach, since then.
     unreached: BTreeMap<NodeNumber, Instant>,
+    /// The last one, which is dead: its address, and since when it said nothing. Until there is another one.
+    head_lost: Option<(String, Instant)>,
     claims: Claims,
     /// Of a head: who has passed which death.
     passed: Passed,
@@ -205,6 +207,7 @@ impl Far {
             head: None,
             head_silent: None,
             unreached: BTreeMap::new(),
+            head_lost: None,
             claims: Claims::new(me),
             passed: Passed::default(),
             covers: BTreeMap::new(),
@@ -315,6 +318,10 @@ impl Node {
 
     pub(super) fn is_other_node(&self, node: NodeNumber) -> bool {
         self.far.nodes.contains_key(&node)
+    }
+
+    pub(super) fn is_head(&self, node: NodeNumber) -> bool {
+        self.far.head == Some(node)
     }
 
     pub(super) fn host_of(&self, node: NodeNumber) -> Option<&str> {

@@ -15,7 +15,7 @@
 //!   is a new head: it tells that one all names that it has, then `Held`, and from then on hears no other head. A new head gives no name
 //!   that it does not know before each node that lived under the earlier head has told it its names, or is dead.
 //!
-//! What waits for the head waits up to `NAME_PATIENCE`. A node that is in no cluster decides alone.
+//! What waits for the head waits up to `NAME_PATIENCE`. Then who asked hears that nobody said whose the name is: its actor may live. A node that is in no cluster decides alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -385,22 +385,29 @@ impl Node {
         let (to, request, name) = (ask.process, ask.request, ask.name.clone());
         let own = ask.creation.as_ref().map(|creation| creation.spec.actor);
         let whom = match ask.at {
-            At::Head | At::Lost => "the cluster's head".to_string(),
-            At::Home(actor) => self.node_name(self.charge_of(actor)),
+            At::Head | At::Lost => None,
+            At::Home(actor) => Some(self.charge_of(actor)),
         };
+        let silence = match (whom, self.silence_of_head(), self.far.head) {
+            (Some(home), _, _) => format!("{} does not answer", self.node_name(home)),
+            (None, Some(silence), _) => silence,
+            (None, None, Some(head)) => format!("the head, {}, does not say", self.node_name(head)),
+            (None, None, None) => "this node has heard of no head yet".to_string(),
+        };
+        let (namespace, wanted) = (&name.0, &name.1);
         let why = format!(
-            "{whom} did not say within {NAME_PATIENCE:?} who has the name {:?} in namespace {:?}: try again, and see \
-             `hoplo status` for whether it can be reached",
-            name.1, name.0
+            "nobody said within {NAME_PATIENCE:?} who has the name {wanted:?} in namespace {namespace:?}: {silence}. An actor of \
+             that name may be alive: try again, and see `hoplo status` for who can be reached"
         );
         match own {
             Some(actor) => {
                 // It may have been given meanwhile.
                 self.free_name(name, actor);
-                self.send(to, ToClient::ActorCreated { request, result: Err(why) });
+                let result = Ok(ActorCreated::Unsaid { why });
+                self.send(to, ToClient::ActorCreated { request, result });
             }
             None => {
-                let dead = Some(Failure::new(FailureKind::ActorDied, why));
+                let dead = Some(Failure::new(FailureKind::ActorUnavailable, why));
                 let actor = ActorId(hoplo_base::TaskId { owner: to, seq: 0 });
                 let found = Some(ActorFound { actor, handle: Vec::new(), dead });
                 self.send(to, ToClient::ActorFound { request, found });

@@ -66,6 +66,7 @@ impl Node {
         let topic = match subject {
             Subject::Here(here) => match here.kind() {
                 Some(_) if asks_others => Topic::Here(here),
+                Some(_) if asks_all && self.asks_in_vain(asker, &here) => Topic::Here(here),
                 Some(_) if asks_all && self.asks_past(asker, &here) => Topic::Here(here),
                 None if matches!(asker, Asker::Node(_)) => {
                     let why = format!("{kind:?} is no question to another node");
@@ -96,6 +97,12 @@ impl Node {
             }
         };
         self.begin_question(asker, request, topic);
+    }
+
+    /// Only a head knows it, and there is none.
+    fn asks_in_vain(&self, asker: Asker, here: &Here) -> bool {
+        let of_head = matches!(here, Here::PlacementGroups);
+        of_head && matches!(asker, Asker::Process(_)) && self.lacks_head()
     }
 
     /// There may be something of dead nodes in it.

@@ -8,6 +8,7 @@ use hoplo_wire::peer::Peer;
 use hoplo_wire::why::{Question, Told};
 
 use super::round::{Asker, Heard, Topic, bytes_of};
+use super::subject::Here;
 use crate::node::Node;
 use crate::node::queue::Work;
 use crate::sched::claim::silence_of_head;
@@ -51,7 +52,11 @@ impl Node {
             Topic::Memory { inquiry, .. } => inquiry.memory_of_node(request, node),
             Topic::Part { .. } => None,
         };
-        let asked = self.other_nodes().filter_map(|entry| Some((entry.node, message(entry.node)?)));
+        // Others have none, and who hears nothing of the head must not be told that there are none.
+        let of_head = matches!(topic, Topic::Here(Here::PlacementGroups));
+        let is_asked = |node: NodeNumber| !of_head || self.is_head(node);
+        let others = self.other_nodes().filter(|entry| is_asked(entry.node));
+        let asked = others.filter_map(|entry| Some((entry.node, message(entry.node)?)));
         let mut asked: Vec<_> = asked.collect();
         if let Some((head, since)) = self.silent_head()
             && let Some(at) = asked.iter().position(|(node, _)| *node == head.node)
@@ -72,6 +77,11 @@ impl Node {
                     inquiry.cannot(node);
                 }
             }
+        }
+        if of_head && self.lacks_head() {
+            let none = || "this node has heard of no head yet".to_string();
+            let silence = self.silence_of_head().unwrap_or_else(none);
+            heard.others.missing.push(format!("{silence}: what only it knows is missing here"));
         }
         for (node, message) in asked {
             self.send_peer(node, message);

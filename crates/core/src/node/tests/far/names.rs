@@ -237,19 +237,25 @@ fn who_is_killed_while_the_head_decides_about_its_name_never_starts() {
     assert_eq!(nodes.created(2, second), Some(Ok(ActorCreated::New)), "the name is free");
 }
 
+/// A lookup said that the actor was dead, and nobody had said so.
 #[test]
 fn without_a_head_who_asks_for_a_name_hears_so_after_a_while() {
     let (mut nodes, first, second) = three();
+    let since = nodes.shells[1].now;
+    nodes.shells[2].hears(Event::HeadSilent { since });
     nodes.head_dies();
     nodes.named(1, first, false, false);
     assert_eq!(nodes.created(1, first), None);
     assert_eq!(nodes.looked_up(2, second), None);
     nodes.shells[1].waits(NAME_PATIENCE);
     nodes.shells[2].waits(NAME_PATIENCE);
-    let refused = nodes.created(1, first).expect("it hears").unwrap_err();
-    assert!(refused.contains("did not say"), "{refused}");
-    let found = nodes.found(2, second).flatten().and_then(|found| found.dead);
-    assert!(found.is_some_and(|failure| failure.text().contains("did not say")));
+    let Some(Ok(ActorCreated::Unsaid { why })) = nodes.created(1, first) else {
+        panic!("it hears");
+    };
+    assert!(why.contains("the head (somewhere) has not answered for 15 s"), "{why}");
+    let failure = nodes.found(2, second).flatten().and_then(|found| found.dead).unwrap();
+    assert_eq!(failure.kind, hoplo_wire::FailureKind::ActorUnavailable);
+    assert!(failure.text().contains("the head (somewhere) has not answered for 15 s"));
     assert!(nodes.asked_nothing_more());
 }
 

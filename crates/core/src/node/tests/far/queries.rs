@@ -142,6 +142,35 @@ fn a_node_that_is_not_reached_is_named_and_delays_no_answer() {
     assert_eq!(told(&nodes.others(1, tool, 2).unwrap()).len(), 2);
 }
 
+/// While the head was away, and until a node had heard of the next one, there were no placement groups.
+#[test]
+fn without_a_head_nobody_says_that_there_are_no_placement_groups() {
+    for count in [2, 3] {
+        let mut nodes = Nodes::new(count);
+        let tool = nodes.shells[1].tool();
+        let mut request = 0;
+        let mut asks = |nodes: &mut Nodes| {
+            request += 1;
+            nodes.asks(1, tool, request, "placement_groups", "");
+            nodes.others(1, tool, request).expect("nobody is awaited any more")
+        };
+        assert_eq!(told(&asks(&mut nodes)), [(number(0), "\"part 0\"")], "who else would know?");
+        let since = nodes.shells[1].now;
+        nodes.shells[1].hears(Event::HeadSilent { since });
+        nodes.waits(Duration::from_secs(8));
+        let silent = asks(&mut nodes).missing;
+        nodes.dies(0);
+        let dead = asks(&mut nodes).missing;
+        for missing in [silent, dead] {
+            let says = "the head (somewhere) has not answered for 8 s: what only it knows";
+            assert!(missing.len() == 1 && missing[0].starts_with(says), "{missing:?}");
+        }
+        nodes.joins_as_head();
+        let others = asks(&mut nodes);
+        assert!(others.missing.is_empty() && others.told.len() == 1, "{others:?}");
+    }
+}
+
 #[test]
 fn all_nodes_are_asked_at_once_and_each_answers_for_itself() {
     let mut nodes = Nodes::new(3);
