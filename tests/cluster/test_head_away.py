@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 from typing import Any
 
-from machines import alive, until
+from machines import Machine, alive, until
 
 MAKES = """
 import concurrent.futures
@@ -101,3 +102,49 @@ def test_an_actor_and_a_group_were_said_to_be_gone_while_the_head_was_away(make_
     }
     assert program.heard() is True, "a new head makes the group that waited"
     program.end()
+
+
+MAKES_GROUP = """
+import hoplo.util as util
+
+hoplo.init(address="auto", namespace="t")
+try:
+    say(util.placement_group([{"CPU": 1}], name="kept", lifetime="detached").wait(20))
+except hoplo.exceptions.HoploError as error:
+    say(type(error).__name__, str(error))
+"""
+
+FINDS_GROUP = """
+import hoplo.util as util
+
+hoplo.init(address="auto", namespace="t")
+try:
+    say(util.get_placement_group("kept").wait(20))
+except ValueError as error:
+    say(str(error))
+"""
+
+
+def limit_files(machine: Machine, nbytes: int) -> None:
+    """Lets the daemon write no file beyond this size: its disk is as good as full."""
+    hard = resource.prlimit(machine.pid, resource.RLIMIT_FSIZE)[1]
+    resource.prlimit(machine.pid, resource.RLIMIT_FSIZE, (nbytes, hard))
+
+
+def test_a_detached_group_was_lost_with_a_head_whose_disk_was_full(make_far: Any) -> None:
+    far = make_far(2)
+    head, other = far.machines
+    limit_files(head, 1)
+    kind, why = other.run(MAKES_GROUP)
+    assert kind == "HoploError"
+    assert "the control store did not take its row: the disk of the control store is full" in why
+    assert "control  the store takes no rows: the disk" in other.hoplo("status").stdout
+    limit_files(head, resource.RLIM_INFINITY)
+    assert "there is no placement group" in other.run(FINDS_GROUP)
+    assert other.run(MAKES_GROUP) is True, "its name is free, and the disk has room"
+    assert "takes no rows" not in other.hoplo("status").stdout
+    kill_head(far)
+    far.head_again()
+    assert other.run(FINDS_GROUP) is True
+    rows = other.listed("placement-groups")
+    assert [row["name"] for row in rows if row["state"] != "REMOVED"] == ["kept"], "and no other"

@@ -750,6 +750,9 @@ pub const CONTROL_CLIENT_QUEUE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// A node that joined waits so long for its cluster's control nodes when somebody waits for the answer.
 pub const FAR_STORE_WITHIN: Duration = Duration::from_secs(30);
 
+/// If control nodes have answered nothing for so long that a node asked of them, its status says so.
+pub const FAR_STORE_QUIET: Duration = Duration::from_secs(5);
+
 /// A row that nobody waits for is written as soon as a control node is there again, if that is within this time. Until then it counts
 /// towards `CONTROL_CLIENT_QUEUE_BYTES_MAX`.
 pub const FAR_SAVE_WITHIN: Duration = Duration::from_secs(24 * 3600);

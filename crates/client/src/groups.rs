@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use hoplo_base::limits::ASK_PATIENCE;
 use hoplo_base::{GroupId, ObjectId};
 use hoplo_wire::Failure;
-use hoplo_wire::node::{GroupSpec, GroupState, ToClient, ToNode};
+use hoplo_wire::node::{GroupSpec, GroupState, NoGroup, ToClient, ToNode};
 
 use crate::ask::GivesUp;
 use crate::client::Client;
@@ -13,13 +12,15 @@ use crate::client::Client;
 /// Why a placement group was not made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GroupError {
-    /// Its name is taken, or nobody can want it: the text says what to do.
-    Refused(String),
+    Not(NoGroup),
     NodeDied(Failure),
+    /// By who asked. If it is made all the same, it is removed again.
+    GivenUp,
 }
 
 impl Client {
-    /// With why no node that is there now could ever hold it, if none could. Waits for the daemon (no GIL).
+    /// With why no node that is there now could ever hold it, if none could. Waits for the cluster's head, for as long as that takes (no
+    /// GIL).
     pub fn create_group(
         &self,
         spec: GroupSpec,
@@ -27,14 +28,10 @@ impl Client {
     ) -> Result<(GroupId, Option<String>), GroupError> {
         let spec = Box::new(spec);
         let message = |request| ToNode::GroupCreate { request, spec };
-        match self.ask(Some(ASK_PATIENCE), gives_up, message) {
-            Some(ToClient::GroupCreated { result, .. }) => result.map_err(GroupError::Refused),
+        match self.ask(None, gives_up, message) {
+            Some(ToClient::GroupCreated { result, .. }) => result.map_err(GroupError::Not),
             _ if self.gone.get().is_some() => Err(GroupError::NodeDied(self.died())),
-            _ => Err(GroupError::Refused(format!(
-                "the cluster's head did not answer within {} s: see `hoplo status` for whether the head can be reached, and try \
-                 again then; if it still makes this group, the group is removed again",
-                ASK_PATIENCE.as_secs()
-            ))),
+            _ => Err(GroupError::GivenUp),
         }
     }
 

@@ -6,7 +6,7 @@ use hoplo_base::bundles::InGroup;
 use hoplo_base::limits::INLINE_BYTES_MAX;
 use hoplo_base::{GroupId, ResourceSet};
 use hoplo_client::{GivesUp, GroupError};
-use hoplo_wire::node::{BundleSpec, GroupSpec, GroupState, GroupStrategy, Inside};
+use hoplo_wire::node::{BundleSpec, GroupSpec, GroupState, GroupStrategy, Inside, NoGroup};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -106,8 +106,22 @@ pub(crate) fn create_group(
     })?;
     match made {
         Ok((group, never)) => Ok((group.hex(), never)),
-        Err(GroupError::Refused(why)) => Err(PyValueError::new_err(why)),
+        Err(GroupError::Not(NoGroup::Refused(why))) => Err(PyValueError::new_err(why)),
+        Err(GroupError::Not(NoGroup::NotWritten(why))) => Err(errors::system_error(
+            py,
+            "HoploError",
+            &format!(
+                "the placement group was not made, as it would not outlive the head: {why}. Make it again when the control store \
+                 takes rows; `hoplo status` says so, and what it lacks"
+            ),
+        )),
         Err(GroupError::NodeDied(failure)) => Err(errors::raised(py, &failure, None)),
+        // By a signal, whose exception is raised instead.
+        Err(GroupError::GivenUp) => Err(errors::system_error(
+            py,
+            "HoploError",
+            "the placement group was given up before the head had made it",
+        )),
     }
 }
 

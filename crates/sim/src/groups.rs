@@ -8,7 +8,7 @@ use std::time::Duration;
 use hoplo_base::bundles::InGroup;
 use hoplo_base::{GroupId, ProcessId, TaskId};
 use hoplo_core::sched::groups::{GroupRow, Phase};
-use hoplo_wire::node::{GroupSpec, GroupState, Shape, ToClient, ToNode};
+use hoplo_wire::node::{GroupSpec, GroupState, NoGroup, Shape, ToClient, ToNode};
 
 use crate::cluster::{Cluster, Step};
 use crate::fiber::{Fiber, Flow, Wait};
@@ -35,7 +35,12 @@ impl Cluster {
                 fiber.awaits_group = Some(group);
                 self.ask(id, fiber, |request| ToNode::GroupWatch { request, group })
             }
-            (Ok(ToClient::GroupCreated { result: Err(why), .. }), None) => {
+            (Ok(ToClient::GroupCreated { result: Err(NoGroup::NotWritten(why)), .. }), None) => {
+                assert!(spec.detached && self.plan.control_refuses, "{id}: {why}");
+                self.count("refused rows");
+                Flow::Next
+            }
+            (Ok(ToClient::GroupCreated { result: Err(NoGroup::Refused(why)), .. }), None) => {
                 let job = self.client(id).job;
                 assert!(
                     !spec.detached && self.job_has_ended(job),

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 pub use crate::obituary::{DeathCause, Obituary};
 pub use actors::{ActorCreated, ActorFound, ActorSpec, ActorState};
 pub use codec::{NodeCodecError, decode, encode, encode_body};
-pub use groups::{BundleSpec, GroupSpec, GroupState, GroupStrategy, Inside};
+pub use groups::{BundleSpec, GroupSpec, GroupState, GroupStrategy, Inside, NoGroup};
 pub use objects::{Lineage, Notice, SharedState};
 pub use processes::{JobConfig, PythonEnv, Role, RuntimeEnv, Shape, Welcome};
 pub use replay::{Answer, Answered, Checkpoint, Checkpoints, LoggedCall, Replay};

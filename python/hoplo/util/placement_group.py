@@ -170,7 +170,7 @@ def placement_group(
     *,
     _max_cpu_fraction_per_node: float | None = None,
 ) -> PlacementGroup:
-    """Reserves all `bundles` together. Returns at once: `ready` and `wait` say when they are there.
+    """Reserves all `bundles` together. `ready` and `wait` say when they are there.
 
     Each bundle is a dict of resources, all on one node. `strategy` says on which: "PACK", as when
     there is none, on few nodes, "SPREAD" on many, "STRICT_PACK" on one or nowhere, "STRICT_SPREAD"
@@ -179,7 +179,10 @@ def placement_group(
     must have. The group ends with the job, unless `lifetime="detached"`, or by
     `remove_placement_group`.
 
-    Raises TypeError or ValueError for wrong arguments.
+    The cluster's head makes it. As long as there is none this waits, and says so on stderr.
+
+    Raises TypeError or ValueError for wrong arguments, and HoploError if it is detached and the
+    control store does not take its row: then there is no such group.
 
     >>> group = placement_group([{"CPU": 1}, {"CPU": 1}], strategy="PACK", name="pair")
     >>> hoplo.get(group.ready(), timeout=10) == group

@@ -1,23 +1,29 @@
 //! Placement groups of this node, and of those that it is the head of.
 //!
 //! The machine (`sched::groups`) says what is to be done at which node. What is for this node goes to its scheduler.
+//!
+//! A detached group is to be there for whoever is head next. So its creator hears of it when the store has its row. If the store
+//! refuses that, there is no such group. For later changes of a row nobody waits: nodes know which bundles they have.
+//!
+//! # Invariant
+//! - GDESK-1: who makes a detached group hears that it is made once the store has its first row, or why there is none.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use hoplo_base::bundles::{group_of, plain};
 use hoplo_base::limits::GROUPS_REMEMBERED_MAX;
 use hoplo_base::{GroupId, JobId, NodeNumber, ProcessId, ResourceSet};
-use hoplo_wire::node::{GroupSpec, ToClient};
+use hoplo_wire::node::{GroupSpec, NoGroup, ToClient};
 use hoplo_wire::peer::{BundleOrder, Load, Peer};
 use hoplo_wire::{Failure, FailureKind, Reason};
 
 use super::queue::Work;
-use super::{Effect, Node};
+use super::{Answer, Asked, Effect, Node, Question};
 use crate::actors::life;
-use crate::control::GroupEntry;
 use crate::control::rows::group_key;
+use crate::control::{Entry, GroupEntry};
 use crate::sched::bundle::GroupFailures;
-use crate::sched::groups::{self, Groups, NodeView, Phase};
+use crate::sched::groups::{self, Groups, Made, NodeView, Phase};
 use crate::sched::{broker, local};
 
 #[derive(Debug, Default)]
@@ -30,6 +36,8 @@ pub(super) struct GroupDesk {
     told: Option<ResourceSet>,
     /// Of other planners, the last that ended, and why.
     ended: BTreeMap<GroupId, String>,
+    /// Detached ones whose first row is on its way into the store; what is said when it is there: to whom, and to which request.
+    unwritten: BTreeMap<GroupId, Option<(ProcessId, u64, Made)>>,
 }
 
 impl GroupDesk {
@@ -65,7 +73,8 @@ impl Node {
         if ended && !spec.detached {
             let why =
                 format!("{job} has ended, and with it what it creates: give lifetime=\"detached\"");
-            return self.send(from, ToClient::GroupCreated { request, result: Err(why) });
+            let result = Err(NoGroup::Refused(why));
+            return self.send(from, ToClient::GroupCreated { request, result });
         }
         self.groups.made += 1;
         let group = GroupId::new(self.config.node, self.groups.made);
@@ -114,18 +123,67 @@ impl Node {
                 self.order_bundles(node, group, BundleOrder::Waits { reason });
             }
             From::AnswerCreate { to, request, result } => {
-                let result = result.map(|made| (made.group, made.never));
-                self.send(to, ToClient::GroupCreated { request, result });
+                self.answer_creation(to, request, result);
             }
             From::AnswerWatch { to, request, state } => {
                 self.send(to, ToClient::GroupState { request, state });
             }
+            From::Begun { group } => self.write_group(group),
             From::Save { group } => {
                 if let Some(entry) = self.groups.machine.row(group).map(entry) {
                     self.save(&entry);
                 }
             }
             From::Forget { group } => self.out.push(Effect::Forget { key: group_key(group) }),
+        }
+    }
+
+    /// Its first row.
+    fn write_group(&mut self, group: GroupId) {
+        let Some(entry) = self.groups.machine.row(group).map(entry) else { return };
+        if !entry.spec.detached {
+            return self.save(&entry);
+        }
+        self.groups.unwritten.insert(group, None);
+        let question = Question::Put { key: entry.key(), value: entry.to_value() };
+        self.ask(question, Asked::Group(group));
+    }
+
+    pub(super) fn check_unwritten(&self) {
+        let writes: BTreeSet<GroupId> = self.asked.values().filter_map(Asked::group).collect();
+        assert!(self.groups.unwritten.keys().eq(&writes), "GDESK-1: {:?}", self.groups.unwritten);
+    }
+
+    fn answer_creation(&mut self, to: ProcessId, request: u64, result: Result<Made, String>) {
+        let result = match result {
+            Ok(made) => match self.groups.unwritten.get_mut(&made.group) {
+                // GDESK-1
+                Some(answer) => return *answer = Some((to, request, made)),
+                None => Ok((made.group, made.never)),
+            },
+            Err(why) => Err(NoGroup::Refused(why)),
+        };
+        self.send(to, ToClient::GroupCreated { request, result });
+    }
+
+    /// GDESK-1: the store has its row, or refuses it.
+    pub(super) fn on_group_answer(&mut self, group: GroupId, answer: Answer) {
+        let Answer::Written(written) = answer else {
+            unreachable!("a question is answered by what it asks for");
+        };
+        let answer = self.groups.unwritten.remove(&group).expect("it is there until its answer");
+        let result = match written {
+            Ok(()) => Ok(()),
+            Err(refusal) => {
+                let why = format!("the control store did not take its row: {refusal}");
+                self.log(format!("{group} is not made: {why}"));
+                self.pass_to_groups(groups::Event::NotWritten { group, why: why.clone() });
+                Err(NoGroup::NotWritten(why))
+            }
+        };
+        if let Some((to, request, made)) = answer {
+            let result = result.map(|()| (made.group, made.never));
+            self.send(to, ToClient::GroupCreated { request, result });
         }
     }
 

@@ -81,7 +81,7 @@ mod timers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use hoplo_base::{Instant, JobId, NodeNumber, ProcessId, ResourceSet};
+use hoplo_base::{GroupId, Instant, JobId, NodeNumber, ProcessId, ResourceSet};
 use hoplo_wire::node::{Counters, DeathCause, Obituary, ToClient};
 
 use crate::actors::{ActorTable, ReplayLogs};
@@ -179,6 +179,17 @@ enum Asked {
     Kv(kv::Asker),
     Function(functions::Asker),
     Past(past::Asker),
+    /// The first row of a detached group.
+    Group(GroupId),
+}
+
+impl Asked {
+    fn group(&self) -> Option<GroupId> {
+        match self {
+            Asked::Group(group) => Some(*group),
+            Asked::Kv(_) | Asked::Function(_) | Asked::Past(_) => None,
+        }
+    }
 }
 
 impl Node {
@@ -355,6 +366,7 @@ impl Node {
         self.actors.check();
         self.replays.check();
         self.groups.machine.check();
+        self.check_unwritten();
         self.history.check();
         self.check_past();
         self.check_asked_here();
@@ -368,6 +380,7 @@ impl Node {
             Asked::Kv(asker) => self.on_kv_answer(asker, answer),
             Asked::Function(asker) => self.on_function_answer(&asker, answer),
             Asked::Past(asker) => self.on_past_answer(asker, answer),
+            Asked::Group(group) => self.on_group_answer(group, answer),
         }
     }
 

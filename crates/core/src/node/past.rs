@@ -140,7 +140,7 @@ impl Node {
         }
         let underway = self.asked.values().filter_map(|asked| match asked {
             Asked::Past(Asker::Written { key, value }) => Some((key.clone(), value.clone())),
-            Asked::Past(_) | Asked::Kv(_) | Asked::Function(_) => None,
+            Asked::Past(_) | Asked::Kv(_) | Asked::Function(_) | Asked::Group(_) => None,
         });
         // Once: what is written here is newer.
         let first = !std::mem::replace(&mut self.past.ends, true);

@@ -11,7 +11,7 @@
 //! ```
 //! Rows change during a turn of the loop and are in the log's file before the turn's messages are sent; a
 //! thread syncs it behind. A write that the store refuses (its disk is full) is told to who asked, if
-//! somebody did, and else to `daemon.log`. What a new daemon makes of an old one's rows: `hoplo_core::node`.
+//! somebody did, and else to `daemon.log`; and `hoplo status` says it. What a new daemon makes of an old one's rows: `hoplo_core::node`.
 
 use hoplo_base::limits::{LOST_TASKS_MAX, NODES_SETTLED_KEPT};
 use hoplo_base::{AnyId, Instant, NodeNumber, Size};
@@ -30,6 +30,7 @@ use hoplo_net::hub::Intake;
 use hoplo_net::poll::Bell;
 use hoplo_wire::control::{Change, Refusal};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::time::Duration;
@@ -52,6 +53,8 @@ pub(crate) struct Control {
     lead: Option<Box<Lead>>,
     /// What it refused last, which is in the log.
     refused: Option<String>,
+    /// Rows that it did not take away when it was told to: it is told again when it takes rows.
+    to_forget: BTreeSet<Key>,
 }
 
 #[derive(Debug)]
@@ -73,6 +76,10 @@ struct Kept {
 const CLOSES_WITHIN: Duration = Duration::from_secs(2);
 
 impl Control {
+    fn new(store: Store, lead: Option<Box<Lead>>) -> Self {
+        Self { store, lead, refused: None, to_forget: BTreeSet::new() }
+    }
+
     pub(crate) fn open(
         session: &OwnSessionFolder,
         kept: bool,
@@ -81,7 +88,7 @@ impl Control {
     ) -> Result<Self, StartError> {
         if !kept {
             let store = Store::Memory(MemoryStore::new());
-            return Ok(Self { store, lead: None, refused: None });
+            return Ok(Self::new(store, None));
         }
         let folder = session.control();
         let mut options = EmbeddedOptions { accept_loss, ..EmbeddedOptions::new(folder.clone()) };
@@ -101,11 +108,11 @@ impl Control {
             StartError::Control(format!("{error}; {remedy}"))
         })?;
         let store = Store::Kept(Box::new(Kept { store, head: None }));
-        Ok(Self { store, lead: None, refused: None })
+        Ok(Self::new(store, None))
     }
 
     pub(crate) fn of_joined(far: Far) -> Self {
-        Self { store: Store::Far(Box::new(far)), lead: None, refused: None }
+        Self::new(Store::Far(Box::new(far)), None)
     }
 
     /// Of a head over control nodes, with the rows that were there before it and its number. It takes the seat, or is no head.
@@ -118,7 +125,7 @@ impl Control {
     ) -> Result<(Self, Rows, NodeNumber), StartError> {
         let (lead, far, rows, node) = Lead::begin(founded, random, free_seat, wake, row)?;
         let (store, lead) = (Store::Far(Box::new(far)), Some(Box::new(lead)));
-        Ok((Self { store, lead, refused: None }, rows, node))
+        Ok((Self::new(store, lead), rows, node))
     }
 
     /// Where a head keeps tokens.
@@ -431,8 +438,21 @@ impl Control {
         if flushed.is_ok() && self.refused.is_some() {
             let works = self.kept().is_none_or(|store| store.status().disk.is_none());
             self.refused = self.refused.take().filter(|_| !works);
+            if works {
+                std::mem::take(&mut self.to_forget).into_iter().for_each(|key| self.forget(key));
+            }
         }
         self.note_refusal(flushed.err());
+    }
+
+    /// Why rows are not written at present, if they are not.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let late = match &self.store {
+            Store::Far(far) => far.silent_for(),
+            Store::Memory(_) | Store::Kept(_) => None,
+        };
+        let late = late.map(|time| format!("it has not answered for {} s", time.as_secs()));
+        late.or_else(|| self.refused.clone())
     }
 
     fn try_flush(&mut self) -> Result<(), Refusal> {
@@ -454,6 +474,7 @@ impl Control {
                 return far.save(key, value, last);
             }
         };
+        self.to_forget.remove(&key);
         let put = if last { store.finish(key, value) } else { store.put(key, value) };
         self.note_refusal(put.err());
     }
@@ -465,6 +486,9 @@ impl Control {
             Store::Far(far) => return far.forget(key),
         };
         let gone = store.delete(&key);
+        if gone.is_err() {
+            self.to_forget.insert(key);
+        }
         self.note_refusal(gone.err());
     }
 
@@ -491,6 +515,9 @@ impl Control {
                 return None;
             }
         };
+        if let Question::Put { key, .. } | Question::Create { key, .. } = &question {
+            self.to_forget.remove(key);
+        }
         let value = |row: Option<Row>| row.map(|row| row.value);
         let answer = match question {
             Question::Get { keys } => {

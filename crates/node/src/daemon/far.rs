@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use hoplo_base::NodeNumber;
-use hoplo_base::limits::{FAR_SAVE_WITHIN, FAR_STORE_WITHIN, FAR_VERDICT_WITHIN};
+use hoplo_base::limits::{FAR_SAVE_WITHIN, FAR_STORE_QUIET, FAR_STORE_WITHIN, FAR_VERDICT_WITHIN};
 use hoplo_control::net::cluster::Cluster;
 use hoplo_control::net::driver::{Driver, Outcome};
 use hoplo_core::control::client::{Call, CallError, Done, Event};
@@ -36,6 +36,8 @@ pub(crate) struct Far {
     nodes: BTreeMap<NodeNumber, Known>,
     changes: Vec<Change>,
     done: Vec<Happened>,
+    /// When the last call was over, or began while no other one was under way.
+    heard: Instant,
 }
 
 /// A row of the node table.
@@ -150,7 +152,14 @@ impl Far {
         driver.handle(Event::Subscribe { subscription, table, prefix, after, credit });
         let underway = BTreeMap::new();
         let writes = BTreeMap::new();
-        Ok(Self { driver, underway, writes, nodes, changes, done: Vec::new() })
+        let (done, heard) = (Vec::new(), Instant::now());
+        Ok(Self { driver, underway, writes, nodes, changes, done, heard })
+    }
+
+    /// Nothing of what is asked of it has been answered for so long.
+    pub(crate) fn silent_for(&self) -> Option<Duration> {
+        let since = (!self.underway.is_empty()).then(|| self.heard.elapsed());
+        since.filter(|time| *time >= FAR_STORE_QUIET)
     }
 
     /// The store is there now, where there is one control node.
@@ -300,6 +309,9 @@ impl Far {
             },
             Call::Query { .. } => None,
         };
+        if self.underway.is_empty() {
+            self.heard = Instant::now();
+        }
         let call = self.driver.start(call, Instant::now() + within);
         self.underway.insert(call, (what, writes));
     }
@@ -307,6 +319,7 @@ impl Far {
     /// It is not under way any more. What is to read what it wrote, or did not, begins now if no other call writes it.
     fn over(&mut self, call: u64) -> For {
         let (what, writes) = self.underway.remove(&call).expect("it was begun");
+        self.heard = Instant::now();
         if let Some(key) = writes {
             let (calls, readers) = self.writes.get_mut(&key).expect("it was counted");
             *calls -= 1;

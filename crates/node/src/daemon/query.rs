@@ -334,6 +334,7 @@ impl Daemon {
             "tasks": task_counts(told),
             "waiting": waiting.collect::<Vec<_>>(),
             "history_written": self.node.past_is_written(),
+            "control_trouble": self.control.trouble(),
             "store": {
                 "capacity": totals.capacity_bytes,
                 "stored": totals.stored_bytes,

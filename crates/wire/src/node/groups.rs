@@ -60,6 +60,15 @@ impl GroupSpec {
     }
 }
 
+/// Why a group was not made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NoGroup {
+    /// Its name is taken, or it can be of no use: the text says what to do.
+    Refused(String),
+    /// It is to outlive its head, and the control store did not take its row.
+    NotWritten(String),
+}
+
 /// What those hear who wait for a group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GroupState {

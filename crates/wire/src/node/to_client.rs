@@ -4,8 +4,8 @@ use hoplo_base::{ActorId, FunctionId, GroupId, LeaseId, NodeNumber, ObjectId, Pr
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ActorCreated, ActorFound, ActorSpec, ActorState, GroupState, Lineage, Obituary, Replay, Tell,
-    Welcome,
+    ActorCreated, ActorFound, ActorSpec, ActorState, GroupState, Lineage, NoGroup, Obituary,
+    Replay, Tell, Welcome,
 };
 use crate::fold::NoReduce;
 use crate::object::{Failure, Location, Value};
@@ -188,10 +188,10 @@ pub enum ToClient {
         upto: u64,
     },
 
-    /// With it why no node that is there now could ever hold it. Err: its name is taken, or it can be of no use.
+    /// With it why no node that is there now could ever hold it.
     GroupCreated {
         request: u64,
-        result: Result<(GroupId, Option<String>), String>,
+        result: Result<(GroupId, Option<String>), NoGroup>,
     },
     GroupState {
         request: u64,

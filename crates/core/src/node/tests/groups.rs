@@ -2,14 +2,16 @@
 
 use hoplo_base::bundles::InGroup;
 use hoplo_base::{GroupId, ProcessId, ResourceSet};
+use hoplo_wire::control::Refusal;
 use hoplo_wire::node::{
-    BundleSpec, GroupSpec, GroupState, GroupStrategy, Inside, RuntimeEnv, Shape, ToClient, ToNode,
+    BundleSpec, GroupSpec, GroupState, GroupStrategy, Inside, NoGroup, RuntimeEnv, Shape, ToClient,
+    ToNode,
 };
 use hoplo_wire::{Failure, FailureKind};
 
 use super::{Event, HELLO_PID, Role, Shell, hello};
 use crate::control::{Entry, GroupEntry, Row};
-use crate::node::Effect;
+use crate::node::{Answer, Effect, Question};
 
 fn cpus(amount: f64) -> ResourceSet {
     ResourceSet::from_units([("CPU", amount)]).unwrap()
@@ -32,13 +34,34 @@ fn shape(group: GroupId) -> Shape {
 }
 
 impl Shell {
-    fn creates(&mut self, from: ProcessId, spec: Box<GroupSpec>) -> Result<GroupId, String> {
+    fn creates(&mut self, from: ProcessId, spec: Box<GroupSpec>) -> Result<GroupId, NoGroup> {
+        let detached = spec.detached;
         self.says(from, ToNode::GroupCreate { request: 5, spec });
-        let answer = self.told(from, |message| match message {
+        if detached {
+            self.row_is_written(Ok(()));
+        }
+        self.created(from).expect("it is answered")
+    }
+
+    fn created(&mut self, to: ProcessId) -> Option<Result<GroupId, NoGroup>> {
+        let answer = self.told(to, |message| match message {
             ToClient::GroupCreated { request: 5, result } => Some(result.clone()),
             _ => None,
+        })?;
+        Some(answer.map(|(group, _)| group))
+    }
+
+    /// The store says what became of the first row of a group.
+    fn row_is_written(&mut self, written: Result<(), Refusal>) -> GroupEntry {
+        let asked = self.take(|effect| match effect {
+            Effect::Ask { ask, question: Question::Put { value, .. } } => {
+                Some((*ask, value.clone()))
+            }
+            _ => None,
         });
-        answer.expect("it is answered").map(|(group, _)| group)
+        let (ask, value) = asked.expect("it is written");
+        self.hears(Event::Answered { ask, answer: Answer::Written(written) });
+        GroupEntry::from_row(&Row { value, version: 1, index: 1, finished: false }).unwrap()
     }
 
     fn state(&mut self, to: ProcessId) -> Option<GroupState> {
@@ -112,6 +135,35 @@ fn who_waits_in_vain_hears_why_and_the_group_is_placed_when_there_is_room() {
 }
 
 #[test]
+fn who_makes_a_detached_group_hears_of_it_when_its_row_is_written() {
+    let mut shell = Shell::new();
+    let driver = shell.driver();
+    shell.says(driver, ToNode::GroupCreate { request: 5, spec: spec(1.0, true) });
+    assert_eq!(shell.created(driver), None);
+    let entry = shell.row_is_written(Ok(()));
+    assert_eq!(shell.created(driver), Some(Ok(entry.group)));
+}
+
+/// Its creator heard that it was placed, and the next head knew nothing of it.
+#[test]
+fn a_detached_group_whose_row_was_not_written_was_lost_without_a_word() {
+    let mut shell = Shell::new();
+    let driver = shell.driver();
+    let named = || Box::new(GroupSpec { name: "kept".to_string(), ..*spec(1.0, true) });
+    shell.says(driver, ToNode::GroupCreate { request: 5, spec: named() });
+    let entry = shell.row_is_written(Err(Refusal::Disk("no space left on device".to_string())));
+    match shell.created(driver) {
+        Some(Err(NoGroup::NotWritten(why))) => assert!(why.contains("no space left"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    let key = crate::control::rows::group_key(entry.group);
+    let forgets = |effect: &Effect| matches!(effect, Effect::Forget { key: it } if *it == key);
+    assert!(shell.effects.iter().any(forgets), "part of it may be there");
+    assert_eq!(shell.node.scheduler.available_of_node().units("CPU"), 2.0);
+    assert!(shell.creates(driver, named()).is_ok(), "the name is free");
+}
+
+#[test]
 fn a_group_and_its_row_end_with_the_job() {
     let mut shell = Shell::new();
     let driver = shell.driver();
@@ -152,5 +204,8 @@ fn what_is_no_group_is_said_to_be_none() {
     shell.says(driver, ToNode::LeaseDemand { key: 1, shape: shape(unknown).into(), wanted: 1 });
     assert!(shell.failed(driver).unwrap().text().contains("never here"));
     let refused = shell.creates(driver, spec(0.0, false)).unwrap_err();
-    assert!(refused.contains("needs nothing"), "{refused}");
+    assert!(
+        matches!(&refused, NoGroup::Refused(why) if why.contains("needs nothing")),
+        "{refused:?}"
+    );
 }

@@ -36,6 +36,11 @@ pub enum Event {
     RemoveAsked {
         group: GroupId,
     },
+    /// The store did not take its first row, for which its creator waits.
+    NotWritten {
+        group: GroupId,
+        why: String,
+    },
     JobEnded {
         job: JobId,
     },
@@ -124,6 +129,10 @@ pub enum Effect {
         to: ProcessId,
         request: u64,
         state: GroupState,
+    },
+    /// It is there from now on: its first row.
+    Begun {
+        group: GroupId,
     },
     /// Its row changed.
     Save {

@@ -160,6 +160,7 @@ impl Groups {
             Event::RemoveAsked { group } => {
                 self.remove(group, "it was removed by remove_placement_group()", effects);
             }
+            Event::NotWritten { group, why } => self.remove(group, &why, effects),
             Event::JobEnded { job } => self.on_job_ended(job, effects),
             Event::Watched { from, request, group } => {
                 self.on_watched(from, request, group, effects);
@@ -284,7 +285,7 @@ impl Groups {
             None => {
                 self.begin(group, job, spec, (from, request), Phase::Pending);
                 self.wait(group);
-                effects.push(Effect::Save { group });
+                effects.push(Effect::Begun { group });
                 self.try_all(true, effects);
                 let waits = self.groups[&group].waits.clone();
                 let never = waits.filter(|waits| waits.infeasible).map(|waits| waits.reason);
