@@ -250,6 +250,12 @@ pub const NEAR_BYTES_MOVED: u64 = 125_000_000;
 /// and the first of several also for as long as a worker may take to start there.
 pub const NEAR_WORKER_STARTS: Duration = Duration::from_millis(50);
 
+/// A node that denied somebody room for an object, in memory and on disk, is taken for one that has room again after so long.
+pub const FULL_FORGOTTEN: Duration = Duration::from_secs(30);
+
+/// A task that found no room for its result or its arguments is tried at another node so often, if it has so many retries left.
+pub const TURNED_AWAY_MAX: u8 = 3;
+
 /// Who was told that no node has room asks again after so long at first, and then after twice as long each time.
 pub const SEEK_PAUSE_MIN: Duration = Duration::from_millis(50);
 pub const SEEK_PAUSE_MAX: Duration = Duration::from_secs(1);

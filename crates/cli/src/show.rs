@@ -178,9 +178,11 @@ fn write_node(out: &mut Vec<u8>, indent: &str, status: &Value) -> Result<()> {
         bytes("disk")
     )?;
     match bytes("read_on_disk") {
-        Size(0) => writeln!(out)?,
-        read => writeln!(out, ", {read} of them being read there")?,
+        Size(0) => {}
+        read => write!(out, ", {read} of them being read there")?,
     }
+    let full = store["full"] == true;
+    writeln!(out, "{}", if full { "; full: what may run elsewhere does" } else { "" })?;
     for job in rows(&status["jobs"]) {
         let (id, pid) = (text(&job["job"]), text(&job["pid"]));
         writeln!(out, "{indent}{id:<8} pid {pid}: {}", shown(&text(&job["entrypoint"])))?;

@@ -555,6 +555,8 @@ pub struct Load {
     pub available: ResourceSet,
     /// Claims that wait there: what each wants, and how many of it.
     pub waiting: Vec<(ResourceSet, u32)>,
+    /// Neither its object store nor its disk has room.
+    pub full: bool,
 }
 
 #[cfg(test)]

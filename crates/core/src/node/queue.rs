@@ -51,6 +51,7 @@ impl Node {
                     let mut effects = Vec::new();
                     self.objects.handle(self.now, event, &mut effects);
                     effects.into_iter().for_each(|effect| self.on_objects(effect));
+                    self.watch_room();
                 }
                 Work::Groups(event) => {
                     self.note(&event);

@@ -36,7 +36,7 @@
 //! (`on_estate`): what is said of objects at home here holds for those that were inherited. What is to be on several nodes is in `on_copies`.
 //!
 //! Who has which memory is in `memory`, who waits for some in `on_room`, who was asked to give some back in
-//! `on_recall`, where the file has room in `disk`, what it is for in `on_file`, which tokens may get lost with
+//! `on_recall`, where the file has room in `disk`, what it is for in `on_file`, when nobody has room in `full`, which tokens may get lost with
 //! their reply in `replies`.
 //!
 //! # What the shell promises
@@ -88,6 +88,7 @@ mod config;
 mod disk;
 mod estate;
 mod event;
+mod full;
 mod listing;
 mod memory;
 mod on_copies;
@@ -124,6 +125,7 @@ pub use record::Several;
 pub(crate) use references::is_handle;
 
 use disk::Disk;
+use full::Full;
 use memory::Memory;
 use on_copies::Keepers;
 use on_estate::Estates;
@@ -189,6 +191,7 @@ pub struct ObjectDirectory {
     room_wake: Option<Instant>,
     /// A spill failed since a request was last denied for it.
     spill_failure: Option<String>,
+    full: Option<Full>,
     story: VecDeque<StoryLine>,
     spills: u64,
     evictions: u64,
@@ -250,6 +253,7 @@ impl ObjectDirectory {
             progress_at: now,
             room_wake: None,
             spill_failure: None,
+            full: None,
             story: VecDeque::new(),
             spills: 0,
             evictions: 0,
@@ -353,6 +357,7 @@ impl ObjectDirectory {
             }
         }
         self.serve_requests(effects);
+        self.look_whether_full();
         self.tell_owners(effects);
         self.ask_for_sweep(effects);
         if !self.first_uses.is_empty() {
@@ -370,7 +375,8 @@ impl ObjectDirectory {
         let pinned = self.pinned.first().map(|(at, _)| *at);
         let warm = self.memory.warm_since().map(|at| at + self.config.warm_idle);
         let copies = self.keepers.next_deadline();
-        [self.room_wake, pinned, warm, copies].into_iter().flatten().min()
+        let full = self.full_ends();
+        [self.room_wake, pinned, warm, copies, full].into_iter().flatten().min()
     }
 
     /// Whether the last word on the object is this directory's: it is at home here, or inherited.

@@ -202,6 +202,7 @@ impl ObjectDirectory {
         match result {
             Ok(()) => {
                 self.memory.grant_room(process, place);
+                self.was_granted(place.len);
                 let offset = self.memory.file_starts() + place.offset;
                 let message = ToClient::FileGranted { request, offset, len: place.len, slot };
                 effects.push(Effect::Send { to: process, message });
@@ -223,6 +224,7 @@ impl ObjectDirectory {
         reason: &str,
         effects: &mut Vec<Effect>,
     ) {
+        self.was_denied(bytes);
         let wanted = Size(bytes);
         // What could not be spilled was not taken for the same reason, mostly.
         let refused = match why.contains(reason) {

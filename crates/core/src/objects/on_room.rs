@@ -157,13 +157,13 @@ impl ObjectDirectory {
 
     /// Whether the first request was served.
     fn grant(&mut self, effects: &mut Vec<Effect>) -> bool {
-        let Request { asker, bytes, .. } = self.requests.front().expect("the caller looked");
+        let Request { ref asker, bytes, .. } = *self.requests.front().expect("the caller looked");
         match *asker {
             Asker::Extent { process, request, slots } => {
                 if slots > 0 && !self.memory.has_slots() {
                     return false;
                 }
-                let range = match *bytes {
+                let range = match bytes {
                     0 => Some(0..0),
                     bytes => self.memory.grant(self.now, process, bytes),
                 };
@@ -172,6 +172,7 @@ impl ObjectDirectory {
                 let (offset, len) = (range.start, range.end - range.start);
                 let message = ToClient::ExtentGranted { request, offset, len, slots };
                 effects.push(Effect::Send { to: process, message });
+                self.was_granted(bytes);
                 true
             }
             Asker::Restore { object } => match self.memory.lend_slot() {
@@ -285,11 +286,12 @@ impl ObjectDirectory {
     }
 
     /// There is no disk: something may come free.
-    fn wait_or_deny(&self) -> Pressed {
+    fn wait_or_deny(&mut self) -> Pressed {
         let ends = self.patience_ends();
         if self.now < ends {
             return Pressed::Wait(Some(ends));
         }
+        self.was_denied(self.requests.front().expect("it is there").bytes);
         Pressed::Deny(Refusal { kind: FailureKind::StoreFull, reason: self.why_full() })
     }
 

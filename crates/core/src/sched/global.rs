@@ -18,6 +18,8 @@
 //! wait at: those with the shortest backlog, one round of the shape each, since a claim that waits nowhere is never
 //! served by recalling leases.
 //!
+//! **Full.** A node without room for objects is named for what names it, for bundles, and where all that could run it are full.
+//!
 //! # Invariants
 //! - GLOB-1: nobody is named that drains, is dead or could never run it.
 //! - GLOB-2: an answer names at most as many as were wanted.
@@ -27,6 +29,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use hoplo_base::bundles::group_of;
 use hoplo_base::limits::{LEASES_FREE_MAX, PLEDGE_MAX, PLEDGE_SETTLES, WANTS_STANDING_MAX};
 use hoplo_base::resources::{CPU, PARTS};
 use hoplo_base::{Instant, NodeNumber, ResourceSet};
@@ -87,6 +90,8 @@ type Key = (NodeNumber, u64);
 struct Known {
     place: Place,
     draining: bool,
+    /// It has no room for objects.
+    full: bool,
     available: ResourceSet,
     /// Parts of CPU that wait there.
     backlog: u64,
@@ -333,8 +338,9 @@ impl GlobalScheduler {
     ) -> Found {
         let spread = shape.strategy == Strategy::Spread;
         let mut given: BTreeMap<NodeNumber, u32> = BTreeMap::new();
-        // At home it waits already.
-        let others = nodes.iter().filter(|node| spread || **node != asker);
+        // At home it waits already, unless that is full.
+        let others =
+            nodes.iter().filter(|node| spread || **node != asker || self.nodes[*node].full);
         let place = |this: &Self, node: NodeNumber| (this.nodes[&node].waiting(), node);
         let mut order: BTreeSet<_> = others.map(|node| place(self, *node)).collect();
         for _ in 0..wanted {
@@ -364,10 +370,13 @@ impl GlobalScheduler {
         for selector in selectors(shape) {
             let could = live().filter(|(_, known)| known.place.could(shape, selector));
             let mut nodes: Vec<NodeNumber> = could.map(|(node, _)| *node).collect();
+            let has_room = |node: &NodeNumber| !self.nodes[node].full;
             if let Strategy::Node { node, soft } = shape.strategy
                 && (!soft || nodes.contains(&node))
             {
                 nodes.retain(|other| *other == node);
+            } else if group_of(&shape.resources).is_none() && nodes.iter().any(has_room) {
+                nodes.retain(has_room);
             }
             if !nodes.is_empty() {
                 return nodes;
@@ -448,12 +457,14 @@ impl Known {
     fn new(place: &Place) -> Self {
         let (available, free) = (place.total.clone(), place.total.clone());
         let (place, pledges) = (place.clone(), VecDeque::new());
-        Self { place, draining: false, available, backlog: 0, pledges, first: None, free }
+        let (draining, full, backlog, first) = (false, false, 0, None);
+        Self { place, draining, full, available, backlog, pledges, first, free }
     }
 
-    /// True if more is free than before.
+    /// True if somebody may get something because of it.
     fn report(&mut self, now: Instant, load: Load) -> bool {
-        let could = self.place.total != load.total;
+        let could = self.place.total != load.total || self.full != load.full;
+        self.full = load.full;
         let before = self.free.clone();
         let parts = |(resources, count): &(ResourceSet, u32)| weight(resources) * u64::from(*count);
         self.backlog = load.waiting.iter().map(parts).sum();

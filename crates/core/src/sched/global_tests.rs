@@ -49,7 +49,7 @@ impl Head {
 
     fn report(&mut self, now: Instant, number: u32, total: f64, free: f64) -> Vec<Effect> {
         let (total, available) = (units(&[("CPU", total)]), units(&[("CPU", free)]));
-        let load = Load { total, available, waiting: Vec::new() };
+        let load = Load { total, available, ..Load::default() };
         self.tell(now, Event::Reported { node: node(number), load })
     }
 }
@@ -108,7 +108,8 @@ fn waiting_goes_to_the_shortest_backlog_a_round_each() {
     let mut head = Head::of(&[0.0, 2.0, 1.0]);
     for (number, cpus, waiting) in [(1, 2.0, 6), (2, 1.0, 1)] {
         let (total, available) = (units(&[("CPU", cpus)]), ResourceSet::new());
-        let load = Load { total, available, waiting: vec![(units(&[("CPU", 1.0)]), waiting)] };
+        let waiting = vec![(units(&[("CPU", 1.0)]), waiting)];
+        let load = Load { total, available, waiting, full: false };
         head.tell(MS(0), Event::Reported { node: node(number), load });
     }
     assert_eq!(head.seek(MS(1), 1, cpu(1.0), 1), Found::Queue(vec![(node(2), 1)]));
@@ -211,6 +212,42 @@ fn what_is_free_is_shared_among_those_that_stand() {
     let found = || nodes(&[(1, 2)]);
     let answer = |asker| Effect::Answer { asker, seek: 1, found: found() };
     assert_eq!(answers, [answer(node(7)), answer(node(8))]);
+}
+
+fn fills(head: &mut Head, now: Instant, number: u32, full: bool) -> Vec<Effect> {
+    let total = units(&[("CPU", 2.0)]);
+    let load = Load { available: total.clone(), total, full, ..Load::default() };
+    head.tell(now, Event::Reported { node: node(number), load })
+}
+
+#[test]
+fn a_full_node_gets_nothing_that_may_run_elsewhere() {
+    let mut head = Head::of(&[0.0, 2.0, 2.0]);
+    fills(&mut head, MS(0), 1, true);
+    let spread = Shape { strategy: Strategy::Spread, ..cpu(1.0) };
+    assert_eq!(head.seek(MS(1), 1, spread, 1), nodes(&[(2, 1)]));
+    assert_eq!(head.seek(MS(1), 2, cpu(1.0), 3), nodes(&[(2, 1)]));
+    // What waits does not wait there, either.
+    assert_eq!(head.seek(MS(1), 3, cpu(1.0), 5), Found::Queue(vec![(node(2), 2)]));
+    // What is bound to it may go there, or has nowhere else to go.
+    for soft in [true, false] {
+        let there = Shape { strategy: Strategy::Node { node: node(1), soft }, ..cpu(1.0) };
+        assert_eq!(head.seek(MS(2), 4 + u64::from(soft), there, 1), nodes(&[(1, 1)]));
+    }
+    // It has room again.
+    let answer = Effect::Answer { asker: node(0), seek: 2, found: nodes(&[(1, 2)]) };
+    assert_eq!(fills(&mut head, MS(50), 1, false), [answer]);
+}
+
+#[test]
+fn where_all_nodes_are_full_they_get_work_as_ever() {
+    let mut head = Head::of(&[2.0, 2.0]);
+    fills(&mut head, MS(0), 0, true);
+    assert_eq!(head.seek(MS(1), 1, cpu(1.0), 3), nodes(&[(1, 2)]));
+    let answer = Effect::Answer { asker: node(0), seek: 1, found: nodes(&[(0, 1)]) };
+    assert_eq!(fills(&mut head, MS(2), 1, true), [answer]);
+    // A node that is full and asks does not let it wait at home: others may have room first.
+    assert_eq!(head.seek(MS(3), 2, cpu(2.0), 1), Found::Queue(vec![(node(0), 1)]));
 }
 
 proptest! {

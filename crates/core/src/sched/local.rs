@@ -430,7 +430,7 @@ impl LocalScheduler {
         self.changes
     }
 
-    /// For the global scheduler.
+    /// For the global scheduler, as far as it is known here.
     pub fn load(&self) -> Load {
         let mut waiting: BTreeMap<&ResourceSet, u32> = BTreeMap::new();
         for (_, unmet, shape) in self.waiting() {
@@ -438,7 +438,7 @@ impl LocalScheduler {
             *count = count.saturating_add(unmet);
         }
         let waiting = waiting.into_iter().map(|(wanted, count)| (wanted.clone(), count)).collect();
-        Load { total: self.total.clone(), available: self.available(), waiting }
+        Load { total: self.total.clone(), available: self.available(), waiting, full: false }
     }
 
     /// Why this claim has not got all it wants; `None` if it has.

@@ -344,6 +344,7 @@ impl Daemon {
                 "evictions": totals.evictions,
                 "read_on_disk": totals.mapped_bytes,
                 "disk": totals.disk_bytes,
+                "full": self.node.objects.is_full(),
                 "in_memory": self.store.touched_bytes(),
             },
             "counters": self.summary(),

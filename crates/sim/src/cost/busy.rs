@@ -62,7 +62,8 @@ impl Plane {
         let mut available = total.clone();
         available.set_parts("CPU", 0);
         let waiting = if free { Vec::new() } else { vec![(one, 900)] };
-        let message = Box::new(Peer::Load(Box::new(Load { total, available, waiting })));
+        let message =
+            Box::new(Peer::Load(Box::new(Load { total, available, waiting, full: false })));
         self.after(
             self.costs.hand_over + self.costs.way,
             What::ToCarrier(Heard::Peer { from, message }),

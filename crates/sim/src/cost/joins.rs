@@ -134,7 +134,7 @@ impl Plane {
         let (from, is_real) = (member.number(), member.sample.is_some());
         if !is_real {
             let total = row(at, "", NodeState::Alive, cpus).resources;
-            let load = Load { available: total.clone(), total, waiting: Vec::new() };
+            let load = Load { available: total.clone(), total, ..Load::default() };
             let message = Box::new(Peer::Load(Box::new(load)));
             let after = self.costs.hand_over + self.costs.way;
             self.after(after, What::ToCarrier(Heard::Peer { from, message }));

@@ -350,6 +350,15 @@ impl Node {
         }
     }
 
+    /// After events of the directory. That the node is full is told at once: what is placed here until then may fail.
+    pub(in crate::node) fn watch_room(&mut self) {
+        let full = self.objects.is_full();
+        if std::mem::replace(&mut self.far.full, full) != full {
+            self.pass_to_broker(broker::Event::Full { full });
+            self.tell_load();
+        }
+    }
+
     fn load_changed(&mut self) {
         if !std::mem::replace(&mut self.far.load_timer, true) {
             let others = self.far.nodes.len() as u32;
@@ -360,7 +369,7 @@ impl Node {
     pub(in crate::node) fn tell_load(&mut self) {
         self.far.load_timer = false;
         let Some(head) = self.far.head else { return };
-        let load = self.scheduler.load();
+        let load = Load { full: self.far.full, ..self.scheduler.load() };
         if self.far.load_told.as_ref() == Some(&(head, load.clone())) {
             return;
         }

@@ -133,6 +133,8 @@ pub(super) struct Far {
     /// `LocalScheduler::changes` when the load was looked at last.
     load_seen: u64,
     load_timer: bool,
+    /// Its store and disk are, as broker and head were told.
+    full: bool,
     /// Of deaths, up to which this node has passed them all; absent once that is told.
     passed_here: Option<Epoch>,
     passed_timer: bool,
@@ -234,6 +236,7 @@ impl Far {
             broker: Broker::new(here),
             global: None,
             load_seen: 0,
+            full: false,
             load_timer: false,
             passed_here: None,
             passed_timer: false,

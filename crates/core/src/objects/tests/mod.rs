@@ -3,6 +3,7 @@
 mod copies;
 mod estates;
 mod far;
+mod full;
 mod losses;
 mod model;
 mod model_client;

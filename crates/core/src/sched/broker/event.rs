@@ -74,6 +74,10 @@ pub enum Event {
     },
     /// It speaks again, or another node is head.
     HeadHeard,
+    /// The object store and the disk of this node are, or have room again.
+    Full {
+        full: bool,
+    },
     /// This placement group is no more.
     GroupEnded {
         group: GroupId,

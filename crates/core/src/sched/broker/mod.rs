@@ -36,6 +36,9 @@
 //! **A silent head.** While it answers nothing, what spreads is wanted here like everything else, if this node could run it: to spread is a
 //! wish. What has to wait for the head is told so (`words`). Nothing is sought before it speaks again; then all claims are looked at anew.
 //!
+//! **Full.** While the store and the disk of this node have no room, what another node could run is asked for here only if the head says so,
+//! which it does if the others are full as well. What waits here then moves.
+//!
 //! # Invariants
 //! - BRK-1: the parts of a claim sum to at most what is wanted.
 //! - BRK-2: who is asked grants, queues or refuses; nobody forwards. Nothing that a peer asks comes by here.
@@ -68,6 +71,8 @@ pub struct Broker {
     places: BTreeMap<NodeNumber, Place>,
     /// This node gives nothing any more; what its processes want is asked for elsewhere.
     drains: bool,
+    /// It has no room for objects.
+    full: bool,
     /// Nodes that were known and take nothing any more: whether dead.
     closed: BTreeMap<NodeNumber, bool>,
     claims: BTreeMap<Claimant, Claim>,
@@ -92,6 +97,7 @@ impl Broker {
             here,
             places: BTreeMap::from([(here, place)]),
             drains: false,
+            full: false,
             closed: BTreeMap::new(),
             claims: BTreeMap::new(),
             by_seek: BTreeMap::new(),
@@ -128,6 +134,7 @@ impl Broker {
                 self.on_head_silent(now, SilentHead { address, since }, effects);
             }
             Event::HeadHeard => self.on_head_heard(now, effects),
+            Event::Full { full } => self.on_full(now, full, effects),
             Event::Failed { claimant, node } => self.end(claimant, Some(node), effects),
             Event::GroupEnded { group } => {
                 let in_it = |claim: &Claim| group_of(&claim.shape.resources) == Some(group);
@@ -400,6 +407,19 @@ impl Broker {
         self.look_again(now, effects);
     }
 
+    fn on_full(&mut self, now: Instant, full: bool, effects: &mut Vec<Effect>) {
+        self.full = full;
+        for claimant in self.claims.keys().copied().collect::<Vec<_>>() {
+            let shape = &self.claims[&claimant].shape;
+            let moves = matches!(self.mode(shape), Mode::Home | Mode::Spread);
+            if moves && self.is_avoided(shape) {
+                let claim = self.claims.get_mut(&claimant).expect("it was just looked up");
+                claim.set(now, self.here, 0);
+            }
+        }
+        self.look_again(now, effects);
+    }
+
     /// The nodes are others than before: each claim may be for others.
     fn look_again(&mut self, now: Instant, effects: &mut Vec<Effect>) {
         let claimants: Vec<_> = self.claims.keys().copied().collect();
@@ -438,6 +458,15 @@ impl Broker {
 
     fn could(&self, place: &Place, shape: &Shape) -> bool {
         self.takes(place) && self.selector(shape).is_some_and(|it| place.could(shape, it))
+    }
+
+    /// This node has no room for objects, and another one could run it. Which one has a bundle, the head knows.
+    fn is_avoided(&self, shape: &Shape) -> bool {
+        let others = || self.places.values().filter(|place| place.node != self.here);
+        self.full
+            && self.silent.is_none()
+            && group_of(&shape.resources).is_none()
+            && others().any(|place| self.could(place, shape))
     }
 
     fn takes(&self, place: &Place) -> bool {

@@ -12,7 +12,7 @@ impl Broker {
     pub(super) fn fit(&mut self, now: Instant, claimant: Claimant, effects: &mut Vec<Effect>) {
         let shape = self.claims[&claimant].shape.clone();
         let (here, mode) = (self.here, self.mode(&shape));
-        let home = self.could(&self.places[&here], &shape);
+        let home = self.could(&self.places[&here], &shape) && !self.is_avoided(&shape);
         let round = self.round(here, &shape);
         let claim = self.claims.get_mut(&claimant).expect("it was just looked up");
         match mode {

@@ -195,6 +195,43 @@ fn what_a_node_does_not_grant_goes_to_one_that_has_room() {
 }
 
 #[test]
+fn a_node_that_is_full_asks_for_nothing_here_that_another_one_could_run() {
+    let mut daemon = Daemon::with(&[1.0]);
+    daemon.reserved = 1;
+    assert_eq!(daemon.want(MS(0), cpu(), 3), ["ask 0 for 3"]);
+    daemon.reserved = 0;
+    let full = |full| Event::Full { full };
+    // Also what a worker starts for here: it would find no room.
+    assert_eq!(daemon.tell(MS(1), full(true)), ["ask 0 for 0"]);
+    assert_eq!(daemon.tell(MS(0) + BROKER_PATIENCE, Event::Tick), ["seek 3"]);
+    assert_eq!(daemon.found(MS(6), rooms(&[(1, 1)])), ["ask 1 for 1", "seek 2"]);
+    // The others are as full.
+    assert_eq!(daemon.found(MS(7), rooms(&[(0, 1)])), ["ask 0 for 1", "seek 2"]);
+    assert_eq!(daemon.want(MS(8), cpu(), 4), [""; 0]);
+    // What runs nowhere else, or names this node, waits here.
+    let mut daemon = Daemon::with(&[1.0]);
+    assert_eq!(daemon.tell(MS(1), full(true)), [""; 0]);
+    let here = Shape { strategy: Strategy::Node { node: node(0), soft: true }, ..cpu() };
+    assert_eq!(daemon.want(MS(2), here, 1), ["ask 0 for 1"]);
+    daemon.tell(MS(3), Event::Gone { node: node(1) });
+    assert_eq!(daemon.want(MS(4), cpu(), 0), ["ask 0 for 0"]);
+    assert_eq!(daemon.want(MS(4), cpu(), 1), ["ask 0 for 1"]);
+}
+
+#[test]
+fn a_node_that_is_full_serves_itself_while_the_head_is_silent_and_when_it_has_room_again() {
+    let mut daemon = Daemon::with(&[1.0]);
+    daemon.tell(MS(1), Event::Full { full: true });
+    assert_eq!(daemon.want(MS(2), cpu(), 1), ["seek 1"]);
+    let silent = Event::HeadSilent { address: "head".to_string(), since: MS(3) };
+    assert!(daemon.tell(MS(3), silent).contains(&"ask 0 for 1".to_string()));
+    let mut daemon = Daemon::with(&[1.0]);
+    daemon.tell(MS(1), Event::Full { full: true });
+    assert_eq!(daemon.want(MS(2), cpu(), 1), ["seek 1"]);
+    assert_eq!(daemon.tell(MS(3), Event::Full { full: false }), ["ask 0 for 1"]);
+}
+
+#[test]
 fn spread_asks_nobody_before_the_head_has_answered() {
     let mut daemon = Daemon::with(&[1.0]);
     let spread = Shape { strategy: Strategy::Spread, ..cpu() };
