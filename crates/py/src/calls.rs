@@ -15,14 +15,15 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use hoplo_base::limits::{INLINE_BYTES_MAX, INLINE_REFS_MAX};
 use hoplo_base::{ObjectId, ProcessId, TaskId, shown};
-use hoplo_client::{IncomingCall, Waited};
+use hoplo_client::{IncomingCall, StoreError, Waited};
 use hoplo_wire::call::{
     CALL_BACKPRESSURE, CALL_RETRY_ANY, CALL_RETRY_LISTED, CALL_STREAMING, CallHeader, CallKind,
     CallView,
 };
 use hoplo_wire::object::ValueView;
 use hoplo_wire::reply::{
-    REPLY_NOT_BEGUN, REPLY_RETIRING, REPLY_RETRYABLE, ReplyHeader, ReplyKind, Returned,
+    REPLY_NO_ROOM, REPLY_NOT_BEGUN, REPLY_RETIRING, REPLY_RETRYABLE, ReplyHeader, ReplyKind,
+    Returned,
 };
 use hoplo_wire::{Failure, FailureKind, Value};
 use pyo3::exceptions::{PyException, PyTypeError, PyValueError};
@@ -55,16 +56,28 @@ struct Given<'py> {
 
 /// Why a call gave no value.
 pub(crate) enum Fault {
-    /// An argument's task failed.
+    /// An argument's task failed, or it cannot be read here.
     Argument(Failure),
     /// An argument was lost, and is made again.
     Delayed,
+    /// The result found no room here; there are other nodes.
+    NoRoom(PyErr),
     Raised(PyErr),
 }
 
 impl From<PyErr> for Fault {
     fn from(error: PyErr) -> Self {
         Fault::Raised(error)
+    }
+}
+
+impl From<Fault> for PyErr {
+    /// Of what gives a result.
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::NoRoom(error) | Fault::Raised(error) => error,
+            Fault::Argument(_) | Fault::Delayed => unreachable!("a result waits for no argument"),
+        }
     }
 }
 
@@ -384,7 +397,7 @@ impl Invocation {
                 After::GoOn
             }
             (Ok(results), Some(error)) => self.end_in_part(py, results, &error),
-            (Err(error), _) => self.fail(py, error.into()),
+            (Err(fault), _) => self.fail(py, fault),
         };
         drop(given);
         after
@@ -407,7 +420,7 @@ impl Invocation {
         &self,
         value: &Bound<'py, PyAny>,
         given: &mut Given<'py>,
-    ) -> PyResult<Vec<Returned>> {
+    ) -> Result<Vec<Returned>, Fault> {
         let name = || format!("the result of {}", self.name);
         match self.header.returns {
             0 => Ok(Vec::new()),
@@ -527,7 +540,7 @@ impl Invocation {
         index: u32,
         kept: &mut Kept,
         name: impl Fn() -> String,
-    ) -> PyResult<Returned> {
+    ) -> Result<Returned, Fault> {
         thread_local! {
             static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
         }
@@ -552,11 +565,12 @@ impl Invocation {
         let value = match encoded {
             Ok(Encoded::Inline) => Value::Inline(bytes.as_slice().into()),
             Ok(Encoded::Large(large)) => {
-                let allocation = fetch::place(py, &self.session, &large)?;
+                let placed = fetch::try_place(py, &self.session, &large)?;
+                let allocation = placed.map_err(|error| no_room(py, &error))?;
                 let object: ObjectId = self.header.task.object(index);
                 self.session.client.seal_result(object, self.caller, allocation, contains.ids())
             }
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         };
         SCRATCH.set(bytes);
         let (contains, refs) = contains.into_parts();
@@ -566,16 +580,18 @@ impl Invocation {
 
     /// Replies with the error.
     pub(crate) fn fail(&self, py: Python<'_>, fault: Fault) -> After {
-        let error = match fault {
+        let (error, mut flags) = match fault {
             Fault::Argument(failure) => {
-                self.end_failed(py, failure, Vec::new(), 0);
+                let no_room = failure.kind == FailureKind::OutOfDiskHere;
+                self.end_failed(py, failure, Vec::new(), if no_room { REPLY_NO_ROOM } else { 0 });
                 return After::GoOn;
             }
             Fault::Delayed => {
                 self.end(py, ReplyKind::Finished, 0, REPLY_NOT_BEGUN, &[]);
                 return After::GoOn;
             }
-            Fault::Raised(error) => error,
+            Fault::NoRoom(error) => (error, REPLY_NO_ROOM),
+            Fault::Raised(error) => (error, 0),
         };
         if self.is_cancelled() {
             if ends_by_cancelling(py, &error) {
@@ -604,7 +620,9 @@ impl Invocation {
             }
             return After::Exit(status);
         }
-        let flags = if self.is_retryable(py, &error) { REPLY_RETRYABLE } else { 0 };
+        if self.is_retryable(py, &error) {
+            flags |= REPLY_RETRYABLE;
+        }
         let title = self.title(py);
         let (failure, contains) = errors::encode_with_refs(&error, py, &title, INLINE_REFS_MAX);
         let (contains, kept) = contains.into_parts();
@@ -718,6 +736,18 @@ const LEFT: &str = "left by exit_actor()";
 
 /// Replies with more values may not fit the ring at once.
 const SHORT_REPLY_MAX: usize = 2;
+
+fn no_room(py: Python<'_>, error: &StoreError) -> Fault {
+    let raised = errors::store_error(py, error);
+    match error {
+        StoreError::Denied(failure) if failure.kind == FailureKind::OutOfDiskHere => {
+            Fault::NoRoom(raised)
+        }
+        StoreError::Denied(_) | StoreError::NodeDied(_) | StoreError::GivenUp => {
+            Fault::Raised(raised)
+        }
+    }
+}
 
 fn type_name(value: &Bound<'_, PyAny>) -> String {
     value.get_type().name().map_or_else(|_| "object".to_string(), |name| name.to_string())

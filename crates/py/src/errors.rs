@@ -29,6 +29,7 @@ pub(crate) fn raised(py: Python<'_>, failure: &Failure, task: Option<TaskId>) ->
         | FailureKind::PendingCallsLimit
         | FailureKind::NodeDied
         | FailureKind::OutOfDisk
+        | FailureKind::OutOfDiskHere
         | FailureKind::OwnerDied
         | FailureKind::NotSent
         | FailureKind::WorkerStart

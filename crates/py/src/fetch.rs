@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use hoplo_base::ObjectId;
-use hoplo_client::{Content, Waited};
+use hoplo_client::{Allocation, Content, StoreError, Waited};
 use pyo3::prelude::*;
 
 use crate::errors;
@@ -26,23 +26,30 @@ pub(crate) fn put_large(
 }
 
 /// Writes a value into the store.
-pub(crate) fn place(
+pub(crate) fn place(py: Python<'_>, session: &Session, large: &Large) -> PyResult<Allocation> {
+    try_place(py, session, large)?.map_err(|error| errors::store_error(py, &error))
+}
+
+/// The same, for who wants to know why there is no room.
+pub(crate) fn try_place(
     py: Python<'_>,
     session: &Session,
     large: &Large,
-) -> PyResult<hoplo_client::Allocation> {
+) -> PyResult<Result<Allocation, StoreError>> {
     session.make_room(py)?;
     let allocation = match session.client.allocate_warm(large.len()) {
         Some(allocation) => allocation,
         None => {
             let len = large.len();
-            python::interruptible(py, |gives_up| session.client.allocate(len, gives_up))?
-                .map_err(|error| errors::store_error(py, &error))?
+            match python::interruptible(py, |gives_up| session.client.allocate(len, gives_up))? {
+                Ok(allocation) => allocation,
+                Err(error) => return Ok(Err(error)),
+            }
         }
     };
     // SAFETY: the allocation is `large.len()` bytes that are ours until it is sealed.
     unsafe { large.write(py, allocation.as_mut_ptr()) };
-    Ok(allocation)
+    Ok(Ok(allocation))
 }
 
 pub(crate) fn value_of<'py>(

@@ -106,6 +106,8 @@ pub enum FailureKind {
     TaskUnschedulable = 18,
     /// The node that the actor had to live on is no more.
     ActorUnschedulable = 19,
+    /// As `OutOfDisk`, and there are other nodes, which may have room.
+    OutOfDiskHere = 20,
 }
 
 impl FailureKind {
@@ -131,6 +133,7 @@ impl FailureKind {
             ActorGroupRemoved,
             TaskUnschedulable,
             ActorUnschedulable,
+            OutOfDiskHere,
         ]
         .into_iter()
         .find(|kind| *kind as u8 == byte)
@@ -150,7 +153,7 @@ impl FailureKind {
             FailureKind::RuntimeEnv => "RuntimeEnvSetupError",
             FailureKind::PendingCallsLimit => "PendingCallsLimitExceeded",
             FailureKind::NodeDied => "NodeDiedError",
-            FailureKind::OutOfDisk => "OutOfDiskError",
+            FailureKind::OutOfDisk | FailureKind::OutOfDiskHere => "OutOfDiskError",
             FailureKind::OwnerDied => "OwnerDiedError",
             FailureKind::NotSent => "HoploError",
             FailureKind::WorkerStart => "WorkerStartError",

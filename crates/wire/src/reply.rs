@@ -34,6 +34,8 @@ pub const REPLY_RETIRING: u8 = 2;
 /// The call did not begin, and brings no values: arguments of it were lost, and are made again. Its caller waits for them, and makes the
 /// call again.
 pub const REPLY_NOT_BEGUN: u8 = 4;
+/// Its result or an argument found no room at the worker's node; other nodes may have some.
+pub const REPLY_NO_ROOM: u8 = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyHeader {

@@ -3,7 +3,7 @@
 use hoplo_base::ProcessId;
 use hoplo_wire::node::{ActorState, Notice, ToClient};
 use hoplo_wire::peer::Peer;
-use hoplo_wire::{Failure, Reason};
+use hoplo_wire::{Failure, FailureKind, Reason};
 
 use super::process::Kind;
 use super::recall::actor_entry;
@@ -266,7 +266,11 @@ impl Node {
     }
 
     fn failure(&self, refusal: &objects::Refusal) -> Failure {
-        Failure::new(refusal.kind, self.in_words(&refusal.reason))
+        let kind = match refusal.kind {
+            FailureKind::OutOfDisk if !self.far_is_alone() => FailureKind::OutOfDiskHere,
+            kind => kind,
+        };
+        Failure::new(kind, self.in_words(&refusal.reason))
     }
 
     /// For people, here and nowhere else: each process that is known is told apart, as `process:3 (driver, pid 77)`.

@@ -8,7 +8,7 @@
 //!   submit --> Waiting --refs ready--> Queued --lease--> Placed --reply--> (gone; its objects are Ready)
 //!                 |                      ^  ^              |
 //!                 |                      |  +--revoked-----+  (not started: costs no retry, but see SES-7)
-//!                 |                      +-----retry-------+  (worker died, or a retryable exception)
+//!                 |                      +-----retry-------+  (worker died, no room there, or a retryable exception)
 //!                 +--a ref failed, cancelled, retries used up--> its objects are Ready(Failed)
 //! ```
 //! A method call waits in its actor's queue instead of a shape's, in submission order; `Limbo` is a call
@@ -53,6 +53,7 @@ mod promises;
 mod refs;
 mod remake;
 mod results;
+mod room;
 mod runs;
 mod shapes;
 mod spread;

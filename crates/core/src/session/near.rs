@@ -180,19 +180,23 @@ impl SessionMachine {
         let (near, seq) = (near.as_mut()?, queue.pop_front()?);
         near.moved(now);
         let Near { shape, node, .. } = *near;
-        let task = self.tasks.get(&seq).filter(|task| task.stage == Stage::Queued);
-        if let Some(task) = task {
-            for object in draws(&task.call).0 {
-                let entry = self.objects.get_mut(object).expect("the task counts it");
-                if let State::Ready(Value::Stored(location)) = &mut entry.state
-                    && location.other_node() == Some(node)
-                {
-                    *location = Location::ASK;
-                }
-            }
+        if self.tasks.get(&seq).is_some_and(|task| task.stage == Stage::Queued) {
+            self.draws_no_more(seq, node);
             self.shapes[shape as usize].queue.push_back(seq);
         }
         Some(shape)
+    }
+
+    /// What lies at that node does not draw the task there any more.
+    pub(super) fn draws_no_more(&mut self, seq: u64, node: NodeNumber) {
+        for object in draws(&self.tasks[&seq].call).0 {
+            let entry = self.objects.get_mut(object).expect("the task counts it");
+            if let State::Ready(Value::Stored(location)) = &mut entry.state
+                && location.other_node() == Some(node)
+            {
+                *location = Location::ASK;
+            }
+        }
     }
 
     pub(super) fn check_near(&self) {

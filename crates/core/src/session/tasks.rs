@@ -4,7 +4,9 @@ use hoplo_base::limits::WORKERS_UNTAKEN_MAX;
 use hoplo_base::{ActorId, Instant, ObjectId, ProcessId, TaskId};
 use hoplo_wire::call::CALL_STREAMING;
 use hoplo_wire::node::{Tell, ToNode};
-use hoplo_wire::reply::{REPLY_NOT_BEGUN, REPLY_RETIRING, REPLY_RETRYABLE, ReplyKind, ReplyView};
+use hoplo_wire::reply::{
+    REPLY_NO_ROOM, REPLY_NOT_BEGUN, REPLY_RETIRING, REPLY_RETRYABLE, ReplyKind, ReplyView,
+};
 use hoplo_wire::{Failure, FailureKind, Malformed, Value};
 
 use super::call::{Stage, Values};
@@ -26,6 +28,8 @@ pub(super) struct Task {
     pub attempt: u32,
     /// SES-7: workers in a row that died before they took any call that lay there, with this one.
     pub untaken: u8,
+    /// Runs that ended since its result or an argument found no room (`room`).
+    pub turned_away: u8,
     /// -1 is no limit.
     pub retries_left: i32,
     /// The task that was running here when it was submitted.
@@ -103,6 +107,7 @@ impl SessionMachine {
             creates: None,
             attempt: 0,
             untaken: 0,
+            turned_away: 0,
             retries_left,
             parent,
             cancel: None,
@@ -263,7 +268,8 @@ impl SessionMachine {
             record.parts = values.into_vec();
             return Ok(());
         }
-        let again = header.flags & REPLY_RETRYABLE != 0
+        let elsewhere = header.flags & REPLY_NO_ROOM != 0 && record.may_run_elsewhere();
+        let again = (header.flags & REPLY_RETRYABLE != 0 || elsewhere)
             && record.retries_left != 0
             && record.cancel.is_none();
         let (actor, function) = (record.actor, record.call.options.function);
@@ -289,6 +295,9 @@ impl SessionMachine {
         self.remove_from_worker(now, worker, seq, actor, Some(Replied { retiring }));
         if again {
             self.give_back_values(now, seq, 0, values, effects);
+            if elsewhere {
+                self.leave_for_room(now, seq, worker, effects);
+            }
             self.run_again(now, seq, effects);
         } else if header.kind == ReplyKind::StreamEnd {
             let failure = values.iter().find_map(|(value, _)| match value {

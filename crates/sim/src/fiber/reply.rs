@@ -12,8 +12,8 @@ use hoplo_core::worker::cuts;
 use hoplo_wire::call::{CALL_RETRY_ANY, CALL_STREAMING};
 use hoplo_wire::node::{DeathCause, ToNode};
 use hoplo_wire::reply::{
-    REPLY_NOT_BEGUN, REPLY_RETIRING, REPLY_RETRYABLE, ReplyHeader, ReplyKind, Returned,
-    encode_returned,
+    REPLY_NO_ROOM, REPLY_NOT_BEGUN, REPLY_RETIRING, REPLY_RETRYABLE, ReplyHeader, ReplyKind,
+    Returned, encode_returned,
 };
 use hoplo_wire::{FailureKind, Value};
 
@@ -93,6 +93,9 @@ impl Cluster {
         if let Some(failure) = fiber.failure.clone() {
             if failure.kind == FailureKind::User && call.flags & CALL_RETRY_ANY != 0 {
                 flags |= REPLY_RETRYABLE;
+            }
+            if failure.kind == FailureKind::OutOfDiskHere && !streams {
+                flags |= REPLY_NO_ROOM;
             }
             // What was sealed already for it is in the store: the caller gives it back with the others.
             if returned.is_empty() {

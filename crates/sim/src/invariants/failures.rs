@@ -4,7 +4,7 @@
 //! | kind | what accounts for it |
 //! |---|---|
 //! | `User` | the program raised |
-//! | `StoreFull`, `OutOfDisk` | it was denied room so, or a copy of what it needs was |
+//! | `StoreFull`, `OutOfDisk`, `OutOfDiskHere` | it was denied room so, or a copy of what it needs was |
 //! | `Cancelled` | it was cancelled, or its stream dropped, or one it descends from with all that this submitted |
 //! | `WorkerCrashed` | its worker died in the midst of it, or many before they took it; no retry is left |
 //! | `OutOfMemory` | the same, and a worker of these used too much memory |
@@ -72,7 +72,9 @@ impl Cluster {
         let legitimate = match failure.kind {
             FailureKind::ObjectLost => told(&self.books.told.lost) || told(&self.books.told.unread),
             FailureKind::OwnerDied => told(&self.books.told.lost),
-            FailureKind::StoreFull | FailureKind::OutOfDisk if told(&self.books.told.unread) => {
+            FailureKind::StoreFull | FailureKind::OutOfDisk | FailureKind::OutOfDiskHere
+                if told(&self.books.told.unread) =>
+            {
                 true
             }
             _ => tasks.iter().any(|task| self.befell(*task, failure.kind)),
@@ -90,9 +92,10 @@ impl Cluster {
     fn befell(&self, task: TaskId, kind: FailureKind) -> bool {
         let facts = &self.books.facts;
         match kind {
-            FailureKind::User | FailureKind::StoreFull | FailureKind::OutOfDisk => {
-                facts.failed_itself(task, kind)
-            }
+            FailureKind::User
+            | FailureKind::StoreFull
+            | FailureKind::OutOfDisk
+            | FailureKind::OutOfDiskHere => facts.failed_itself(task, kind),
             FailureKind::Cancelled => facts.is_cancelled(task),
             FailureKind::WorkerCrashed => facts.crashed(task),
             FailureKind::OutOfMemory => facts.ran_out_of_memory(task),
@@ -227,7 +230,7 @@ impl Cluster {
         let refused = self.books.facts.refused_reserves > 0;
         let full = match kind {
             FailureKind::StoreFull => !self.plan.spill,
-            FailureKind::OutOfDisk => refused,
+            FailureKind::OutOfDisk | FailureKind::OutOfDiskHere => refused,
             // What the nodes that have it cannot send is made again: it is no failure of who reads it.
             _ => false,
         };
@@ -239,7 +242,7 @@ impl Cluster {
         let refused = &mut self.books.facts.refused_reserves;
         let legitimate = match kind {
             FailureKind::StoreFull => !self.plan.spill,
-            FailureKind::OutOfDisk if *refused > 0 => {
+            FailureKind::OutOfDisk | FailureKind::OutOfDiskHere if *refused > 0 => {
                 *refused -= 1;
                 true
             }

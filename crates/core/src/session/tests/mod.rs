@@ -7,6 +7,7 @@ mod near;
 mod promises;
 mod references;
 mod remake;
+mod room;
 mod runs;
 mod spread;
 mod streams;

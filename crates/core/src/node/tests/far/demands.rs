@@ -46,3 +46,34 @@ fn what_is_granted_while_the_first_other_node_joins_may_be_asked_for_again() {
     nodes.says(0, driver, demand(3, &spread, 1));
     assert!(granted(&mut nodes).is_some(), "it is a new demand");
 }
+
+/// Its own tasks began there as long as it had a free CPU, and failed.
+#[test]
+fn a_node_without_room_for_objects_sends_its_tasks_elsewhere() {
+    let mut nodes = Nodes::new(2);
+    let (driver, other) = (nodes.shells[1].driver(), nodes.shells[1].driver());
+    let plain = Shape::of(cpus(1.0));
+    let bytes = 64 << 20;
+    nodes.says(1, other, ToNode::ExtentWant { request: 1, bytes, slots: 0 });
+    nodes.says(1, driver, ToNode::ExtentWant { request: 1, bytes: 1 << 20, slots: 1 });
+    nodes.says(1, other, ToNode::ExtentRecalled);
+    let ticket = nodes.shells[1].take(|effect| match effect {
+        Effect::Reserve { ticket, .. } => Some(*ticket),
+        _ => None,
+    });
+    let ticket = ticket.expect("there is no room in memory");
+    let result = Err("no space left".to_string());
+    nodes.shells[1].hears(Event::Reserved { ticket, result });
+    nodes.pump();
+    let kind = nodes.shells[1].told(driver, |message| match message {
+        ToClient::ExtentDenied { failure, .. } => Some(failure.kind),
+        _ => None,
+    });
+    assert_eq!(kind, Some(FailureKind::OutOfDiskHere), "others may have room");
+    let forks = |nodes: &mut Nodes, at: usize| nodes.shells[at].forked().is_some();
+    nodes.says(1, driver, demand(1, &plain, 1));
+    assert!(forks(&mut nodes, 0) && !forks(&mut nodes, 1));
+    // What runs nowhere else begins here.
+    nodes.says(1, driver, demand(2, &Shape::of(cpus(2.0)), 1));
+    assert!(forks(&mut nodes, 1));
+}
