@@ -115,17 +115,11 @@ fn put_rows(client: &ControlClient, mut rows: Rows) -> Result<Refilled, BackupEr
         }
     }
     underway.into_iter().try_for_each(|batch| refilled.count(batch))?;
-    // REFILL-5
+    // REFILL-5: each with an entry of its own.
     nodes.sort_by_key(|(died, ..)| *died);
-    for batch in nodes.chunks(CONTROL_CLIENT_BATCH_OPS) {
-        let put = |(_, key, value): &(u64, Key, Vec<u8>)| Op::Put {
-            key: key.clone(),
-            value: value.clone(),
-            expected: Some(0),
-            finished: false,
-        };
-        let batch = batch.iter().map(put).collect();
-        refilled.count(client.start(Call::Update(batch), WITHIN).map_err(unwritten)?)?;
+    for (_, key, value) in nodes {
+        let put = Op::Put { key, value, expected: Some(0), finished: false };
+        refilled.count(client.start(Call::Update(vec![put]), WITHIN).map_err(unwritten)?)?;
     }
     Ok(refilled)
 }
