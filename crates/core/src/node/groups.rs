@@ -2,11 +2,12 @@
 //!
 //! The machine (`sched::groups`) says what is to be done at which node. What is for this node goes to its scheduler.
 //!
-//! A detached group is to be there for whoever is head next. So its creator hears of it when the store has its row. If the store
-//! refuses that, there is no such group. For later changes of a row nobody waits: nodes know which bundles they have.
+//! A group is to be there for whoever is head next. So its creator hears of it when the store has its row. If the store refuses that, there is
+//! no such group if it was to be detached; one of a job is made all the same, and the next head may not know of it. For later changes of a row nobody waits:
+//! nodes know which bundles they have.
 //!
 //! # Invariant
-//! - GDESK-1: who makes a detached group hears that it is made once the store has its first row, or why there is none.
+//! - GDESK-1: who makes a group hears that it is made once the store has its first row, or has refused it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,7 +37,7 @@ pub(super) struct GroupDesk {
     told: Option<ResourceSet>,
     /// Of other planners, the last that ended, and why.
     ended: BTreeMap<GroupId, String>,
-    /// Detached ones whose first row is on its way into the store; what is said when it is there: to whom, and to which request.
+    /// Those whose first row is on its way into the store; what is said when it is there: to whom, and to which request.
     unwritten: BTreeMap<GroupId, Option<(ProcessId, u64, Made)>>,
 }
 
@@ -141,9 +142,6 @@ impl Node {
     /// Its first row.
     fn write_group(&mut self, group: GroupId) {
         let Some(entry) = self.groups.machine.row(group).map(entry) else { return };
-        if !entry.spec.detached {
-            return self.save(&entry);
-        }
         self.groups.unwritten.insert(group, None);
         let question = Question::Put { key: entry.key(), value: entry.to_value() };
         self.ask(question, Asked::Group(group));
@@ -172,8 +170,14 @@ impl Node {
             unreachable!("a question is answered by what it asks for");
         };
         let answer = self.groups.unwritten.remove(&group).expect("it is there until its answer");
+        let detached = self.groups.machine.row(group).is_none_or(|row| row.spec.detached);
         let result = match written {
             Ok(()) => Ok(()),
+            Err(refusal) if !detached => {
+                let why = format!("the control store did not take its row: {refusal}");
+                self.log(format!("{group} is lost if this head dies: {why}"));
+                Ok(())
+            }
             Err(refusal) => {
                 let why = format!("the control store did not take its row: {refusal}");
                 self.log(format!("{group} is not made: {why}"));

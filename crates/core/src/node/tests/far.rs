@@ -4,7 +4,7 @@ mod bytes;
 mod bytes_model;
 
 use hoplo_wire::call::{CallView, encode_refs};
-use hoplo_wire::control::Refusal;
+use hoplo_wire::control::{Refusal, Table};
 use hoplo_wire::node::{ActorState, Checkpoints, LoggedCall, Obituary};
 use hoplo_wire::object::{RefArgument, ValueView};
 use hoplo_wire::{Location, Value};
@@ -197,12 +197,27 @@ impl Nodes {
                     self.shells[to].hears(Event::Peer { from: number(at), cover, message });
                     continue;
                 }
-                moved |= self.sweeps(at);
+                moved |= self.sweeps(at) | self.writes_group(at);
             }
             if !moved {
                 return;
             }
         }
+    }
+
+    /// True if that node had asked for the row of a group to be written.
+    fn writes_group(&mut self, at: usize) -> bool {
+        let asked = self.shells[at].take(|effect| match effect {
+            Effect::Ask { ask, question: Question::Put { key, .. } }
+                if key.table == Table::PlacementGroup =>
+            {
+                Some(*ask)
+            }
+            _ => None,
+        });
+        let Some(ask) = asked else { return false };
+        self.shells[at].hears(Event::Answered { ask, answer: Answer::Written(Ok(())) });
+        true
     }
 
     /// True if that node had asked for it.

@@ -35,11 +35,11 @@ fn shape(group: GroupId) -> Shape {
 
 impl Shell {
     fn creates(&mut self, from: ProcessId, spec: Box<GroupSpec>) -> Result<GroupId, NoGroup> {
-        let detached = spec.detached;
         self.says(from, ToNode::GroupCreate { request: 5, spec });
-        if detached {
-            self.row_is_written(Ok(()));
+        if let Some(refused) = self.created(from) {
+            return refused;
         }
+        self.row_is_written(Ok(()));
         self.created(from).expect("it is answered")
     }
 
@@ -135,13 +135,25 @@ fn who_waits_in_vain_hears_why_and_the_group_is_placed_when_there_is_room() {
 }
 
 #[test]
-fn who_makes_a_detached_group_hears_of_it_when_its_row_is_written() {
+fn who_makes_a_group_hears_of_it_when_its_row_is_written() {
+    for detached in [true, false] {
+        let mut shell = Shell::new();
+        let driver = shell.driver();
+        shell.says(driver, ToNode::GroupCreate { request: 5, spec: spec(1.0, detached) });
+        assert_eq!(shell.created(driver), None, "the head may die, and the next one knows rows only");
+        let entry = shell.row_is_written(Ok(()));
+        assert_eq!(shell.created(driver), Some(Ok(entry.group)));
+    }
+}
+
+#[test]
+fn a_group_of_a_job_is_made_though_its_row_is_refused() {
     let mut shell = Shell::new();
     let driver = shell.driver();
-    shell.says(driver, ToNode::GroupCreate { request: 5, spec: spec(1.0, true) });
-    assert_eq!(shell.created(driver), None);
-    let entry = shell.row_is_written(Ok(()));
+    shell.says(driver, ToNode::GroupCreate { request: 5, spec: spec(1.0, false) });
+    let entry = shell.row_is_written(Err(Refusal::Disk("no space left on device".to_string())));
     assert_eq!(shell.created(driver), Some(Ok(entry.group)));
+    assert_eq!(shell.node.scheduler.available_of_node().units("CPU"), 1.0);
 }
 
 /// Its creator heard that it was placed, and the next head knew nothing of it.
