@@ -291,17 +291,16 @@ impl Node {
         );
     }
 
-    /// Of an earlier head. `nodes` lived under it, and have what they had of the groups. `jobs` go on there; a group that is neither of
-    /// such a job nor detached ended with its job.
+    /// Of an earlier head. `nodes` lived under it, have what they had of the groups, and say which of their jobs go on. A group of a job of
+    /// another node ended with it, unless it is detached.
     pub(super) fn recall_groups(
         &mut self,
         entries: impl Iterator<Item = GroupEntry>,
-        nodes: BTreeSet<NodeNumber>,
-        jobs: &BTreeSet<JobId>,
+        nodes: &BTreeSet<NodeNumber>,
     ) {
-        self.pass_to_groups(groups::Event::Awaits { nodes });
+        self.pass_to_groups(groups::Event::Awaits { nodes: nodes.clone() });
         for entry in entries {
-            if entry.spec.detached || jobs.contains(&entry.job) {
+            if entry.spec.detached || nodes.contains(&entry.job.node()) {
                 let (group, job, spec) = (entry.group, entry.job, Box::new(entry.spec));
                 let asked = entry.asked;
                 self.pass_to_groups(groups::Event::Recalled { group, job, spec, asked });

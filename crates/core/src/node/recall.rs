@@ -121,13 +121,10 @@ impl Node {
                 self.save(&node);
             }
         }
-        let (mut kept, mut going_on) = (BTreeSet::new(), BTreeSet::new());
+        let mut kept = BTreeSet::new();
         for mut job in rows.jobs {
             if others.have(job.driver.node()) {
                 kept.insert(job.job);
-                if job.ended_us.is_none() {
-                    going_on.insert(job.job);
-                }
             } else if job.ended_us.is_none() {
                 job.ended_us = Some(self.wall_us);
                 self.save(&job);
@@ -145,10 +142,11 @@ impl Node {
         let ours = rows.tasks.into_iter().filter(|row| !others.have(row.task.owner.node()));
         let tasks = self.recall_tasks(ours, &mut kept);
         let ours = rows.groups.into_iter().filter(|row| !others.have(row.group.node()));
-        self.recall_groups(ours, others.living.clone(), &going_on);
-        self.awaits_names(others.living);
+        self.recall_groups(ours, &others.living);
+        self.awaits_names(others.living.clone());
         for (job, key) in rows.functions {
-            if !kept.contains(&job) {
+            // The row of a job that goes on may be on its way.
+            if !kept.contains(&job) && !others.have(job.node()) {
                 self.out.push(Effect::Forget { key });
             }
         }

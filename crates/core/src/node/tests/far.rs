@@ -140,10 +140,14 @@ impl Nodes {
 
     /// The others do not hear of it yet.
     fn begins_as_head(&mut self) -> usize {
+        self.begins_as_head_with(Rows::default())
+    }
+
+    fn begins_as_head_with(&mut self, rows: Rows) -> usize {
         let at = self.shells.len();
         let nodes = (1..at).map(|other| node_entry(other, NodeState::Alive)).collect();
         let mut head = shell(at);
-        head.node.recall(Rows { nodes, ..Rows::default() }, &mut head.effects);
+        head.node.recall(Rows { nodes, ..rows }, &mut head.effects);
         self.shells.push(head);
         self.head = at;
         for other in 1..at {

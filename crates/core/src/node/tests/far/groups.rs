@@ -4,6 +4,7 @@ use hoplo_wire::node::{BundleSpec, GroupSpec, GroupState, GroupStrategy};
 use hoplo_wire::peer::{BundleOrder, Peer};
 
 use super::*;
+use crate::control::GroupEntry;
 
 fn spec() -> Box<GroupSpec> {
     let bundle = BundleSpec { resources: cpus(1.0), ..BundleSpec::default() };
@@ -42,6 +43,24 @@ fn a_group_that_is_asked_for_while_there_is_no_head_is_made_by_the_next_one() {
     let group = made(&mut nodes, driver).expect("a head is there");
     assert_eq!(group.node(), number(2));
     nodes.says(1, driver, ToNode::GroupWatch { request: 6, group });
+    assert_eq!(state(&mut nodes, driver), Some(GroupState::Created));
+}
+
+/// The head dropped it, as of a job that nobody knew, and its creator heard that it had been removed.
+#[test]
+fn a_group_of_a_job_whose_row_is_on_its_way_is_planned_by_the_next_head() {
+    let mut nodes = Nodes::new(2);
+    let driver = nodes.shells[1].driver();
+    nodes.says(1, driver, ToNode::GroupCreate { request: 5, spec: spec() });
+    let group = made(&mut nodes, driver).unwrap();
+    nodes.dies(0);
+    nodes.says(1, driver, ToNode::GroupWatch { request: 6, group });
+    let job = nodes.shells[1].node.process(driver).unwrap().job;
+    let (asked, spec) = ((driver, 5), *spec());
+    let (created, placed) = (true, [(0, number(0))].into());
+    let groups = vec![GroupEntry { group, job, asked, spec, created, placed }];
+    let head = nodes.begins_as_head_with(Rows { groups, ..Rows::default() });
+    nodes.row(head, NodeState::Alive);
     assert_eq!(state(&mut nodes, driver), Some(GroupState::Created));
 }
 
