@@ -1,7 +1,8 @@
 //! Functions of jobs that others exported: asked for at a node that calls them, once a node.
 //!
-//! Whoever submits a call has exported its function at its own node. So a worker's question goes to the nodes whose processes call here for
-//! that job, one after the other, then to the job's home, then to the control store, which has a row of each function.
+//! Whoever submits a call, or creates an actor, has exported its function, or class, at its own node. So a worker's question goes to the node in charge of
+//! its actor, to those whose processes call here for that job, one after the other, then to the job's home, then to the control store, which has a row of each
+//! function. The row may be on its way while the node that wrote it is asked.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -52,8 +53,10 @@ impl Node {
             return true;
         }
         let mut next: VecDeque<NodeNumber> = VecDeque::new();
+        let creator = self.far.hosted.get(&process).map(|hosted| self.charge_of(hosted.actor));
         let callers = self.far.strangers.iter().filter(|(_, stranger)| stranger.job == job);
-        for node in callers.map(|(caller, _)| caller.node()).chain([job.node()]) {
+        let callers = callers.map(|(caller, _)| caller.node());
+        for node in creator.into_iter().chain(callers).chain([job.node()]) {
             if self.is_sent_to(node) && !next.contains(&node) {
                 next.push_back(node);
             }

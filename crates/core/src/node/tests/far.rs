@@ -292,7 +292,7 @@ impl Nodes {
         })
     }
 
-    /// An actor of a driver at the first node, that needs so many CPUs.
+    /// An actor that needs so many CPUs.
     fn actor(&mut self, creator: ProcessId, count: f64, contains: Vec<ObjectId>) -> ActorId {
         self.actor_with(creator, count, contains, None)
     }
@@ -321,8 +321,9 @@ impl Nodes {
             handle: vec![],
         };
         let spec = Box::new(spec);
-        self.says(0, creator, ToNode::ActorCreate { request: 0, spec, get_if_exists: false });
-        self.says(0, creator, ToNode::ActorWatch { actor });
+        let at = (0..).find(|at| number(*at) == creator.node()).unwrap();
+        self.says(at, creator, ToNode::ActorCreate { request: 0, spec, get_if_exists: false });
+        self.says(at, creator, ToNode::ActorWatch { actor });
         actor
     }
 }
@@ -626,6 +627,23 @@ fn a_function_whose_rows_went_with_another_job_is_asked_for_elsewhere() {
         nodes.shells[at].take(|effect| match effect {
             Effect::Ask { ask, .. } => Some(*ask),
             _ => None,
+/// The row was on its way to the control store, and the actor failed: its class was never exported.
+#[test]
+fn the_class_of_an_actor_that_a_task_elsewhere_created_is_asked_for_there() {
+    let (mut nodes, _, _, creator) = Nodes::leased();
+    nodes.joins();
+    let (function, bytes) = (FunctionId([7; 16]), vec![1, 2, 3]);
+    nodes.says(1, creator, ToNode::Export { function, bytes: bytes.clone(), contains: vec![] });
+    nodes.actor(creator, 3.0, vec![]);
+    let worker = nodes.forks(2);
+    nodes.says(2, worker, ToNode::Fetch { function });
+    let told = nodes.shells[2].told(worker, |message| match message {
+        ToClient::Function { bytes, .. } => Some(bytes.clone()),
+        _ => None,
+    });
+    assert_eq!(told, Some(Some(bytes)), "neither its job's home nor any store has it");
+}
+
         })
     };
     nodes.says(1, worker, ToNode::Fetch { function });
