@@ -84,6 +84,9 @@ impl Node {
             self.names_at_new_head();
             self.groups_at_new_head();
             self.sweep_past();
+            if !self.far.passed_timer {
+                self.may_tell_passed();
+            }
         }
         if drains && !drained {
             self.on_draining(node);
@@ -269,7 +272,7 @@ impl Node {
     }
 
     /// Its claims are confirmed that were open when that node died, and heirs have heard what is known here: the head is told, at once unless
-    /// it was told of another death just now, or is this node. So many deaths at a time are few words.
+    /// it was told of another death just now. So many deaths at a time are few words.
     pub(super) fn has_passed(&mut self, epoch: Epoch) {
         self.far.passed_here = self.far.passed_here.max(Some(epoch));
         if !self.far.passed_timer {
@@ -279,15 +282,15 @@ impl Node {
 
     pub(in crate::node) fn may_tell_passed(&mut self) {
         self.far.passed_timer = false;
+        // A new head may pass the death of the earlier one before it hears that it is the head.
+        let Some(head) = self.far.head else { return };
         let Some(epoch) = self.far.passed_here.take() else { return };
         let others = self.far.nodes.len() as u32;
         self.far.passed_timer = true;
         self.after(TOLD_HEAD_OF_EACH * others, Timer::Passed);
-        match self.far.head {
-            Some(head) if head == self.me() => self.on_passed(head, epoch.0),
-            Some(head) => self.send_peer(head, Peer::Passed { epoch: epoch.0 }),
-            // Who comes in its place asks nobody for what was before it.
-            None => {}
+        match head == self.me() {
+            true => self.on_passed(head, epoch.0),
+            false => self.send_peer(head, Peer::Passed { epoch: epoch.0 }),
         }
     }
 

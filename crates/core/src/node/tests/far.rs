@@ -434,6 +434,21 @@ fn a_node_that_heard_late_that_its_own_death_was_settled_panicked() {
     assert!(nodes.shells[1].node.scheduler.lease_on(worker).is_some(), "its shell ends it");
 }
 
+/// Nobody settled the death until another node died: what was at home there stayed undecided, and who waited for it waited on.
+#[test]
+fn a_new_head_that_passed_the_death_of_the_last_one_before_it_heard_its_own_row_settles_it() {
+    let mut nodes = Nodes::new(1);
+    let head = nodes.begins_as_head();
+    nodes.tells_row(&[head], 0, NodeState::dead("it fell"));
+    let died = nodes.index;
+    nodes.tells_row(&[head], head, NodeState::Alive);
+    let settles = nodes.shells[head].take(|effect| match effect {
+        Effect::Settle { epoch } => Some(*epoch),
+        _ => None,
+    });
+    assert_eq!(settles, Some(died));
+}
+
 #[test]
 fn an_actor_lives_on_another_node_and_its_home_knows_how_it_is() {
     let mut nodes = Nodes::new(2);
@@ -612,21 +627,6 @@ fn a_function_is_asked_for_at_the_node_that_calls_it_and_once() {
     assert_eq!(fetched(&mut nodes), (false, Some(bytes.clone())));
 }
 
-/// Its worker heard that it was never exported.
-#[test]
-fn a_function_whose_rows_went_with_another_job_is_asked_for_elsewhere() {
-    let (mut nodes, driver, _, worker) = Nodes::leased();
-    let (function, bytes) = (FunctionId([7; 16]), vec![1, 2, 3]);
-    let export = || ToNode::Export { function, bytes: bytes.clone(), contains: vec![] };
-    nodes.says(0, driver, export());
-    // The driver of another job, at the worker's node, has the same one.
-    let other = nodes.shells[1].driver();
-    nodes.says(1, other, export());
-    nodes.shells.iter_mut().for_each(|shell| shell.node.keeps_no_functions());
-    let asked = |nodes: &mut Nodes, at: usize| {
-        nodes.shells[at].take(|effect| match effect {
-            Effect::Ask { ask, .. } => Some(*ask),
-            _ => None,
 /// The row was on its way to the control store, and the actor failed: its class was never exported.
 #[test]
 fn the_class_of_an_actor_that_a_task_elsewhere_created_is_asked_for_there() {
@@ -644,6 +644,21 @@ fn the_class_of_an_actor_that_a_task_elsewhere_created_is_asked_for_there() {
     assert_eq!(told, Some(Some(bytes)), "neither its job's home nor any store has it");
 }
 
+/// Its worker heard that it was never exported.
+#[test]
+fn a_function_whose_rows_went_with_another_job_is_asked_for_elsewhere() {
+    let (mut nodes, driver, _, worker) = Nodes::leased();
+    let (function, bytes) = (FunctionId([7; 16]), vec![1, 2, 3]);
+    let export = || ToNode::Export { function, bytes: bytes.clone(), contains: vec![] };
+    nodes.says(0, driver, export());
+    // The driver of another job, at the worker's node, has the same one.
+    let other = nodes.shells[1].driver();
+    nodes.says(1, other, export());
+    nodes.shells.iter_mut().for_each(|shell| shell.node.keeps_no_functions());
+    let asked = |nodes: &mut Nodes, at: usize| {
+        nodes.shells[at].take(|effect| match effect {
+            Effect::Ask { ask, .. } => Some(*ask),
+            _ => None,
         })
     };
     nodes.says(1, worker, ToNode::Fetch { function });

@@ -140,7 +140,11 @@ fn who_makes_a_group_hears_of_it_when_its_row_is_written() {
         let mut shell = Shell::new();
         let driver = shell.driver();
         shell.says(driver, ToNode::GroupCreate { request: 5, spec: spec(1.0, detached) });
-        assert_eq!(shell.created(driver), None, "the head may die, and the next one knows rows only");
+        assert_eq!(
+            shell.created(driver),
+            None,
+            "the head may die, and the next one knows rows only"
+        );
         let entry = shell.row_is_written(Ok(()));
         assert_eq!(shell.created(driver), Some(Ok(entry.group)));
     }
