@@ -325,8 +325,7 @@ impl Facts {
     fn was_with_dead_node(&self, task: TaskId) -> bool {
         let limited = self.calls.get(&task).is_some_and(|call| call.max_retries >= 0);
         let limited = limited || self.is_cancelled(task);
-        let mut placed = self.placed.get(&task).into_iter().flatten();
-        limited && placed.any(|worker| self.dead_nodes.contains(&worker.node()))
+        limited && self.places(task).any(|worker| self.is_dead_node(worker.node()))
     }
 
     fn breaks(&self, task: TaskId) -> impl Iterator<Item = ProcessId> {
