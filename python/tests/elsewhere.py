@@ -5,7 +5,7 @@
 The driver is on a head without CPUs; a node that joins it has what the module's NODE says. A test
 is marked `near` if it means one node: it asks the driver's node what that itself has or runs, looks
 into a folder of it, or is about what does not cross nodes (a dead owner's task runs again only at
-its own node). Modules that start nodes themselves are left out.
+its own node). Modules that start nodes themselves, or need none, are left out.
 """
 
 from __future__ import annotations
