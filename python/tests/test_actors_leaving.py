@@ -141,19 +141,23 @@ def test_exit_actor_in_a_thread_beside_the_only_call_waited_for_its_end_for_ever
     assert_gone(actor, pid)
 
 
-@pytest.mark.parametrize("kind", [Coroutines, Threads])
-def test_an_actor_that_left_beside_a_call_that_never_ends_took_new_calls_and_never_answered(kind):
-    actor = kind.remote()
-    pid = hoplo.get(actor.where.remote())
-    forever = actor.forever.remote()
-    assert hoplo.get(actor.where.remote()) == pid
-    with pytest.raises(ActorDiedError, match="exit_actor"):
-        hoplo.get(actor.leave.remote(), timeout=20)
-    with pytest.raises(ActorDiedError, match="exit_actor"):
-        hoplo.get(actor.where.remote(), timeout=4)  # before those that run have had their time
-    with pytest.raises(ActorDiedError, match="exit_actor"):
-        hoplo.get(forever, timeout=20)
-    eventually(lambda: not alive(pid))
+def test_an_actor_that_left_beside_a_call_that_never_ends_took_new_calls_and_never_answered():
+    # One of each kind at once: both take the 5 s that their calls are given.
+    actors = [Coroutines.remote(), Threads.remote()]
+    pids = hoplo.get([actor.where.remote() for actor in actors])
+    forever = [actor.forever.remote() for actor in actors]
+    assert hoplo.get([actor.where.remote() for actor in actors]) == pids
+    leave = [actor.leave.remote() for actor in actors]
+    for ref in leave:
+        with pytest.raises(ActorDiedError, match="exit_actor"):
+            hoplo.get(ref, timeout=20)
+    for actor in actors:
+        with pytest.raises(ActorDiedError, match="exit_actor"):
+            hoplo.get(actor.where.remote(), timeout=2)  # before those that run have had their time
+    for ref in forever:
+        with pytest.raises(ActorDiedError, match="exit_actor"):
+            hoplo.get(ref, timeout=20)
+    eventually(lambda: not any(alive(pid) for pid in pids))
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
