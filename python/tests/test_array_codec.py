@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from hoplo import _core
 
+NODE = None
+
 ARRAY, PICKLE = 12, 32
 KEPT_BYTES_MIN = 4096
 """From here on an array reads its object's memory."""

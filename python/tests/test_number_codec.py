@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from hoplo import _core
 
+NODE = None
+
 TUPLE, LIST, PACKED, PICKLE = 9, 10, 13, 32
 
 
