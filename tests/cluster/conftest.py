@@ -355,8 +355,7 @@ def make_far() -> Iterator[Any]:
         yield lambda *args, **options: stack.enter_context(cluster(*args, **options))
 
 
-@pytest.fixture
-def make_lab() -> Iterator[Any]:
+def _labs() -> Iterator[Any]:
     """Machines in network namespaces: `make_lab(nodes=3, ...)`."""
     import lab
 
@@ -364,6 +363,11 @@ def make_lab() -> Iterator[Any]:
         pytest.skip(why)
     with contextlib.ExitStack() as stack:
         yield lambda *args, **options: stack.enter_context(lab.Lab(*args, **options))
+
+
+make_lab = pytest.fixture(_labs, name="make_lab")
+make_module_lab = pytest.fixture(_labs, scope="module", name="make_module_lab")
+"""These stay until the module's tests have ended."""
 
 
 @pytest.fixture

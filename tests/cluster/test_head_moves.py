@@ -48,10 +48,6 @@ def start_again(machine: Machine, *flags: str) -> tuple[Joining, str]:
     return Joining(found[1], found[2]), out  # type: ignore[arg-type]
 
 
-def log(machine: Machine) -> str:
-    return "".join(path.read_text() for path in machine.folder.rglob("daemon.log"))
-
-
 def test_a_head_at_another_port_stranded_its_nodes_without_a_word(make_far: Any) -> None:
     far = make_far(3)
     before = far.joining.address
@@ -93,21 +89,3 @@ def test_a_head_goes_on_where_the_one_before_it_was(make_far: Any) -> None:
         assert elsewhere.address != joining.address
         assert f"It tells 1 node to come to {elsewhere.address}." in out
         until(lambda: all_live(far.machines))
-
-
-def test_a_head_that_its_nodes_do_not_reach_says_so_and_does_not_list_them_for_ever(
-    make_lab: Any,
-) -> None:
-    lab = make_lab(nodes=2)
-    head, node = lab.cluster()
-    until(lambda: head.states() == ["ALIVE"] * 2)
-    pid = head.pid
-    lab.kill(pid)
-    until(lambda: not alive(pid))
-    # Its own machine alone reaches it there.
-    _, out = start_again(head, "--host", "127.0.0.1", "--port", "0")
-    assert "Note: other machines cannot come to 127.0.0.1, so that 1 node will be lost" in out
-    why = "did not come to the head for 35 s"
-    until(lambda: "DEAD" in head.states(), 60)
-    assert why in head.hoplo("status").stdout
-    until(lambda: f"declared dead: it answered, and {why}" in log(node), 10, "it is told")
