@@ -50,7 +50,7 @@ if "wants more" in sys.argv:
 print(read.hex(), flush=True)
 if "late" in sys.argv:
     try:
-        hoplo.get(read, timeout=12)
+        hoplo.get(read, timeout=2)
     except hoplo.exceptions.GetTimeoutError as error:
         print(str(error).replace("\\n", "|"), flush=True)
 for line in sys.stdin:
