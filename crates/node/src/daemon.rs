@@ -556,6 +556,7 @@ impl Daemon {
                 }
                 Word::Reached { node } => self.handle(Event::NodeReached { node }),
                 Word::Over => {
+                    self.control.cluster_ends();
                     let why = "the head of its cluster was stopped".to_string();
                     self.handle(Event::Stop { why });
                 }

@@ -55,6 +55,8 @@ pub(crate) struct Control {
     refused: Option<String>,
     /// Rows that it did not take away when it was told to: it is told again when it takes rows.
     to_forget: BTreeSet<Key>,
+    /// The head was stopped, and its cluster with it: no row is taken any more.
+    cluster_ended: bool,
 }
 
 #[derive(Debug)]
@@ -77,7 +79,7 @@ const CLOSES_WITHIN: Duration = Duration::from_secs(2);
 
 impl Control {
     fn new(store: Store, lead: Option<Box<Lead>>) -> Self {
-        Self { store, lead, refused: None, to_forget: BTreeSet::new() }
+        Self { store, lead, refused: None, to_forget: BTreeSet::new(), cluster_ended: false }
     }
 
     pub(crate) fn open(
@@ -556,12 +558,17 @@ impl Control {
         head.labels.get(python::LABEL).and_then(|heads| python::refusal(ours, heads))
     }
 
+    /// Its cluster ends with its head. Who ends then waits for no row.
+    pub(crate) fn cluster_ends(&mut self) {
+        self.cluster_ended = true;
+    }
+
     /// This node ends in order: nobody has to find that out. Its row says so before its connections end: who sees those end
     /// first takes it for a death, and gives it a reason of its own. A verdict that was faster stays.
     pub(crate) fn leave(&mut self, me: NodeNumber, why: &str) {
         let Store::Far(far) = &mut self.store else { return };
         let Some(mut entry) = far.nodes().find(|entry| entry.node == me).cloned() else { return };
-        if !entry.state.is_dead() {
+        if !entry.state.is_dead() && !self.cluster_ended {
             let heir = heir_of(me, far.nodes());
             entry.state = NodeState::Dead { why: why.to_string(), heir };
             far.change(&entry);
@@ -579,7 +586,9 @@ impl Control {
                 store.close()
             }
             Store::Far(mut far) => {
-                far.wait_for_saves(CLOSES_WITHIN);
+                if !self.cluster_ended {
+                    far.wait_for_saves(CLOSES_WITHIN);
+                }
                 // Whoever waits to be head finds what this one wrote.
                 self.lead = None;
                 Ok(())
