@@ -63,7 +63,7 @@ LINTED := python examples alias setup.py $(wildcard bench docs tests)
 .PHONY: build wheel wheels wheel-elsewhere wheels-aarch64 demo demo-cluster test dev format clean check-tools bench bench-rivals bench-control \
         bench-cluster bench-faults bench-collectives bench-collectives-figures bench-collectives-rivals bench-scale \
         test-format test-lint test-types test-rust test-machines test-loom test-sim \
-        test-instructions test-python test-soak test-cluster soak soak-rust soak-sim soak-programs soak-cluster record-instructions
+        test-instructions test-of-python test-python test-elsewhere test-soak test-cluster soak soak-rust soak-sim soak-programs soak-cluster record-instructions
 
 # ---------------------------------------------------------------------------- build
 
@@ -156,9 +156,13 @@ demo-cluster: build $(VENV)/.demo
 # The Python tests wait most of the time. What computes takes the time that they leave: it is nice, and counts or simulates, so that it does not matter to
 # it how fast it runs. Clusters are tested alone: a node that gets no CPU for 0.7 s is declared dead.
 test: test-format test-lint test-types test-rust
-	@+$(MAKE) --no-print-directory --jobs 2 test-python test-machines
+	@+$(MAKE) --no-print-directory --jobs 2 test-machines test-of-python
 	@+for part in test-soak test-cluster; do $(MAKE) --no-print-directory $$part || exit; done
 	@echo "all of make test passed"
+
+# One after the other: they would take the CPUs from each other.
+test-of-python:
+	@+for part in test-python test-elsewhere; do $(MAKE) --no-print-directory $$part || exit; done
 
 test-machines:
 	@+for part in test-loom test-sim test-instructions; do nice -n 19 $(MAKE) --no-print-directory $$part || exit; done
@@ -199,17 +203,20 @@ record-instructions: check-tools
 test-python: build $(VENV)/.dev
 	$(VENV_PYTHON) -m pytest $(PYTEST_FLAGS) python/tests
 
+# The tests of one node once more, with all work on another node than the driver's.
+test-elsewhere: build $(VENV)/.dev
+	HOPLO_TESTS_ELSEWHERE=1 $(VENV_PYTHON) -m pytest $(PYTEST_FLAGS) python/tests
+
 # So that what runs for an hour runs at all.
 test-soak: build $(VENV)/.dev
 	@$(VENV_PYTHON) tests/soak --seconds 30 --round-seconds 10 --seed 1
 
 # Control nodes and whole clusters as processes: killed, stopped, cut off. What cannot be done here (no root, no etcd)
-# is skipped by name. Then the tests of one node once more, with all work on another node than the driver's.
+# is skipped by name.
 test-cluster: build $(VENV)/.dev
 	$(CARGO) build --locked --quiet --release -p hoplo-cli
 	$(CARGO) build --locked --quiet --profile sim -p hoplo-sim --example check_history
 	$(VENV_PYTHON) -m pytest $(PYTEST_FLAGS) tests/cluster
-	HOPLO_TESTS_ELSEWHERE=1 $(VENV_PYTHON) -m pytest $(PYTEST_FLAGS) python/tests
 
 # ---------------------------------------------------------------------------- soak
 
