@@ -32,8 +32,8 @@ LOST = (ObjectLostError, OwnerDiedError, ActorDiedError)
 KEPT_ARGUMENT_BYTES = 8 << 20
 """An argument above that is not made again for a task that is."""
 
-UNSURE = ("item", "scattered", "given by", "answer")
-"""What begins so is the result of a method, an item of a stream, or belongs to a worker."""
+UNSURE = ("scattered", "given by", "answer")
+"""What begins so is the result of a method, or belongs to a worker."""
 
 
 class Gone(Exception):

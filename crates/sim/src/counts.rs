@@ -156,6 +156,7 @@ impl Counts {
         "lineages that claimers were told",
         "adoptions for other nodes",
         "results made again",
+        "streams run again for lost items",
         "calls that were given back",
         "adoptions",
         "retries",

@@ -94,7 +94,7 @@ fn a_reply_that_leaves_before_its_call_is_at_the_keeper_is_found() {
 #[test]
 fn a_reply_that_leaves_before_its_call_is_logged_is_found() {
     let signs = ["and is not there in", "and stands at"];
-    shows(Sabotage::RepliesDoNotWait, 3000, &signs);
+    shows(Sabotage::RepliesDoNotWait, 5000, &signs);
 }
 
 #[test]

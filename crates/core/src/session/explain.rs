@@ -89,7 +89,9 @@ impl SessionMachine {
             None if own.is_some() => {}
             None => return None,
         }
-        if let Some((run, why)) = self.run_of(object.task) {
+        if let Some((run, why)) =
+            self.run_of(object.task).filter(|_| !self.is_made_by_stream(object))
+        {
             let task = self.tasks.get(&run.seq)?;
             let (name, attempt) = (&task.call.options.name, task.attempt + 1);
             let says = format!("{object} is made again by {run} of {name} (run {attempt}): {why}");

@@ -76,7 +76,7 @@ impl SessionMachine {
                 && task.stage == (Stage::Placed { worker })
             {
                 // As its call names it.
-                let id = task.stands_for.unwrap_or(TaskId { owner: self.me, seq: *seq });
+                let id = self.as_called(*seq);
                 if cancel.force && task.actor.is_none() {
                     self.kill_if_it_runs(worker, *seq, kept, effects);
                     continue;
@@ -151,9 +151,17 @@ impl SessionMachine {
         self.tasks.get(&seq)?.stands_for
     }
 
-    /// The task of this process that is meant: of a dead owner's, and of one that runs again, the one that stands for it.
+    /// Under which name its workers and everybody else know a task of this process.
+    pub(super) fn as_called(&self, seq: u64) -> TaskId {
+        self.stands_for(seq).unwrap_or(TaskId { owner: self.me, seq })
+    }
+
+    /// The task of this process that is meant: of a dead owner's, and of one that has ended and runs again, the one that stands for it.
     pub fn task_here(&self, task: TaskId) -> Option<TaskId> {
         if task.owner == self.me {
+            if self.tasks.contains_key(&task.seq) {
+                return Some(task);
+            }
             return Some(self.run_of(task).map_or(task, |(run, _)| run));
         }
         let mut adopted = self.tasks.iter();

@@ -1,6 +1,6 @@
 //! What a call looks like in a ring, and what the daemon hears of its arguments before.
 
-use hoplo_base::{Instant, ObjectId, TaskId};
+use hoplo_base::{Instant, ObjectId};
 use hoplo_wire::call::{
     CALL_BACKPRESSURE, CALL_CPUS, CALL_HEADER_BYTES, CallHeader, CallKind, encode_refs,
     encode_trailer,
@@ -94,7 +94,7 @@ impl SessionMachine {
             }),
             flags,
             returns: options.returns,
-            task: task.stands_for.unwrap_or(TaskId { owner: self.me, seq }),
+            task: self.as_called(seq),
             attempt: task.attempt,
             max_calls: options.max_calls,
             function: options.function,

@@ -3,7 +3,7 @@
 //! A kept call needs the lineage of its arguments, not their values. What could not be made again here (a value that was put, that a method returned, that
 //! a task made at this node, that somebody else owns) it holds, if that is not large. All of it counts against `LINEAGE_BYTES_MAX`; over it the oldest lineage goes.
 //!
-//! What never runs again (a method, a stream, a call with packed arguments) keeps the reason here instead of its call, so that the error can say it.
+//! What never runs again (a method, a call with packed arguments) keeps the reason here instead of its call, so that the error can say it.
 //!
 //! # Invariants
 //! - LIN-1: the bytes of what is kept add up, and are within the bound, but for what runs.
@@ -54,7 +54,7 @@ pub(super) struct Kept {
     pub(super) holds: Vec<ObjectId>,
     /// The task that runs it again.
     pub(super) run: Option<u64>,
-    /// Its results that this run is to make.
+    /// Its results that this run is to make; of a stream's items those that it is past.
     pub(super) lost: BTreeSet<u32>,
     /// Why they are made again.
     pub(super) why: String,
@@ -64,7 +64,6 @@ pub(super) struct Kept {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Never {
     Method,
-    Stream,
     Packed,
 }
 
@@ -72,10 +71,7 @@ impl Never {
     pub(super) fn text(self) -> &'static str {
         match self {
             Never::Method => {
-                "it is the result of a method, and those are not called again for it. What a task returns is made again"
-            }
-            Never::Stream => {
-                "it is an item of a stream, and those are not made again. What a task returns is made again"
+                "it is the result of a method, and those are not called again for it. What a task returns or yields is made again"
             }
             Never::Packed => {
                 "its task has more arguments than a call frame takes, and they are not kept. Pass them as one list"
@@ -111,8 +107,6 @@ impl SessionMachine {
         let Some(task) = self.tasks.get(&seq) else { return };
         let call = if task.actor.is_some() {
             Err(Never::Method)
-        } else if task.stream.is_some() {
-            Err(Never::Stream)
         } else if task.call.packed {
             Err(Never::Packed)
         } else {
@@ -121,7 +115,7 @@ impl SessionMachine {
         let mut kept = Kept {
             name: task.call.options.name.clone(),
             call,
-            attempt: task.attempt,
+            attempt: task.stream.as_ref().map_or(0, |stream| stream.attempt).max(task.attempt),
             retries_left: task.retries_left,
             bytes: size_of::<Kept>(),
             live: BTreeSet::from([object.index]),
@@ -250,6 +244,10 @@ impl SessionMachine {
             let stands =
                 |run: u64| self.tasks.get(&run).is_some_and(|it| it.stands_for == Some(original));
             assert!(kept.run.is_none_or(stands), "LIN-3: {seq}");
+            for other in [Some(*seq), kept.run].into_iter().flatten() {
+                let left = self.tasks.get(&other).map_or(kept.retries_left, |it| it.retries_left);
+                assert!(left == kept.retries_left, "SES-9: {seq}");
+            }
         }
     }
 }

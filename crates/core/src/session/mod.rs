@@ -27,6 +27,7 @@
 //! - SES-7: no call waits for ever for workers that die before they take any: of those that lay there, one or all.
 //!   After `WORKERS_UNTAKEN_MAX` of them in a row each one costs it a retry, as if it had begun.
 //! - SES-8: no call is placed at an actor that this process killed before, whatever is said of the actor meanwhile.
+//! - SES-9: a stream and the run that stands for it, to make its lost items, have one number of retries left.
 //!
 //! # Budget
 //! Of the client's (its module doc has the whole), this machine takes 950 instructions of a submit: 370 for the

@@ -1,4 +1,4 @@
-//! Results that were lost with a node are made again, by the process that owns them.
+//! Results that were lost with a node are made again, by the process that owns them. For items of streams, `streams` tells what differs.
 //!
 //! ```text
 //!   a result of a task is made at another node --> its call is kept (its lineage)
@@ -22,8 +22,10 @@
 //!    takes that one, since this process keeps no call for a value that lies here.)
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use hoplo_base::{Instant, NodeNumber, ObjectId, TaskId};
+use hoplo_wire::call::CALL_STREAMING;
 use hoplo_wire::{Failure, FailureKind, Value};
 
 use super::adopt::one_each;
@@ -31,13 +33,13 @@ use super::call::Values;
 use super::refs::{Knowledge, State};
 use super::results::Origin;
 use super::tasks::Task;
-use super::{Effect, SessionMachine};
+use super::{CallOptions, Effect, SessionMachine};
 
 /// As the daemon told it.
 #[derive(Clone, Debug)]
 pub(super) struct Loss {
-    node: Option<NodeNumber>,
-    why: String,
+    pub(super) node: Option<NodeNumber>,
+    pub(super) why: String,
 }
 
 impl SessionMachine {
@@ -72,7 +74,9 @@ impl SessionMachine {
         let loss = Loss { node, why };
         // What was awaited, and came otherwise or not at all.
         let mut unread = std::mem::take(&mut self.lineages.unread);
-        unread.retain(|object, _| self.is_coming(*object) || self.run_of(object.task).is_some());
+        unread.retain(|object, _| {
+            self.tasks.contains_key(&object.task.seq) || self.run_of(object.task).is_some()
+        });
         self.lineages.unread = unread;
         let me = self.me;
         for object in objects.iter().filter(|object| object.task.owner == me) {
@@ -82,7 +86,7 @@ impl SessionMachine {
         self.flush(effects);
     }
 
-    fn remake_one(
+    pub(super) fn remake_one(
         &mut self,
         now: Instant,
         object: ObjectId,
@@ -97,6 +101,9 @@ impl SessionMachine {
         if let Some(failure) = self.own_failure(object) {
             return self.value_again(now, object, failure, vec![], Origin::Own, effects); // story 5
         }
+        if self.stream_will_make(object, seq, loss) {
+            return;
+        }
         let Some(kept) = self.lineages.kept.get_mut(&seq) else {
             let why = match seq <= self.lineages.dropped {
                 true => "its lineage went, since the lineages of this process took too much memory",
@@ -108,7 +115,11 @@ impl SessionMachine {
             return self.stays_lost(now, object, loss, why, effects);
         };
         kept.live.insert(object.index);
-        if kept.run.is_some() {
+        if let Some(run) = kept.run {
+            if self.stream_will_make(object, run, loss) {
+                return;
+            }
+            let kept = self.lineages.kept.get_mut(&seq).expect("it was just there");
             kept.lost.insert(object.index); // story 2
             self.lineages.unread.insert(object, loss.clone()); // story 3
             return;
@@ -140,12 +151,9 @@ impl SessionMachine {
     ) {
         let original = object.task;
         let kept = self.lineages.kept.get_mut(&original.seq).expect("the caller has seen it");
-        let Ok(call) = kept.call.clone() else { return };
-        kept.retries_left -= i32::from(kept.retries_left > 0);
-        kept.attempt += 1;
+        let Ok(mut call) = kept.call.clone() else { return };
         kept.lost = BTreeSet::from([object.index]);
         kept.why.clone_from(&loss.why);
-        let (attempt, retries_left) = (kept.attempt, kept.retries_left);
         if let Some(node) = loss.node
             && self.lineages.warned.insert(node)
         {
@@ -153,18 +161,29 @@ impl SessionMachine {
             let line = format!("results are made again, of {name} first: {}", loss.why);
             effects.push(Effect::Warn { line });
         }
-        let returns = call.options.returns;
+        let streams = call.options.flags & CALL_STREAMING != 0;
+        let returns = if streams { 0 } else { call.options.returns };
+        if call.options.stream_ahead > 0 {
+            // Nobody reads it.
+            call.options = Arc::new(CallOptions { stream_ahead: 0, ..(*call.options).clone() });
+        }
         let task = self.create_task(call, None, None);
         for index in 0..returns {
             self.drop_ref(now, task.object(index), effects); // it makes the first one's objects instead
         }
+        let kept = self.lineages.kept.get_mut(&original.seq).expect("it was just there");
+        kept.run = Some(task.seq);
+        let lost = if streams { std::mem::take(&mut kept.lost) } else { BTreeSet::new() };
         let record = self.tasks.get_mut(&task.seq).expect("it was just made");
         record.stands_for = Some(original);
         record.shared = true;
-        record.attempt = attempt;
-        record.retries_left = retries_left;
-        let kept = self.lineages.kept.get_mut(&original.seq).expect("it was just there");
-        kept.run = Some(task.seq);
+        record.retries_left = kept.retries_left;
+        if let Some(stream) = &mut record.stream {
+            stream.abandoned = true;
+            stream.lost = lost;
+        }
+        let attempt = self.pay_for_run(task.seq);
+        self.tasks.get_mut(&task.seq).expect("it was just made").attempt = attempt;
         // The daemon knows that the arguments are used before it is asked for them.
         self.report_borrowed(now, effects);
         self.flush(effects);
@@ -222,7 +241,7 @@ impl SessionMachine {
         self.drop_if_unneeded(now, original.seq, effects);
     }
 
-    fn value_again(
+    pub(super) fn value_again(
         &mut self,
         now: Instant,
         object: ObjectId,
@@ -241,6 +260,44 @@ impl SessionMachine {
             self.fulfil(now, object, value, contains, origin, effects);
         }
         self.flush(effects);
+    }
+
+    // ---- retries ----
+
+    /// One run more of a task. Its number.
+    pub(super) fn pay_for_run(&mut self, seq: u64) -> u32 {
+        self.pay_retry(seq);
+        let mut attempt = self.tasks[&seq].attempt + 1;
+        let original = self.as_called(seq);
+        if original.owner != self.me {
+            return attempt;
+        }
+        let kept = self.lineages.kept.get_mut(&original.seq);
+        let stream = self.tasks.get_mut(&original.seq).and_then(|task| task.stream.as_mut());
+        let latest = kept.map(|kept| &mut kept.attempt);
+        let mut latest: Vec<&mut u32> =
+            latest.into_iter().chain(stream.map(|stream| &mut stream.attempt)).collect();
+        attempt = latest.iter().map(|latest| **latest + 1).fold(attempt, u32::max);
+        latest.iter_mut().for_each(|latest| **latest = attempt);
+        attempt
+    }
+
+    /// SES-9
+    pub(super) fn pay_retry(&mut self, seq: u64) {
+        let task = self.tasks.get_mut(&seq).expect("the caller has it");
+        task.retries_left -= i32::from(task.retries_left > 0);
+        let left = task.retries_left;
+        let original = self.as_called(seq);
+        if original.owner != self.me {
+            return;
+        }
+        let Some(kept) = self.lineages.kept.get_mut(&original.seq) else { return };
+        kept.retries_left = left;
+        for other in [Some(original.seq), kept.run].into_iter().flatten() {
+            if let Some(task) = self.tasks.get_mut(&other) {
+                task.retries_left = left;
+            }
+        }
     }
 
     fn own_failure(&self, object: ObjectId) -> Option<Value> {
@@ -273,7 +330,7 @@ impl SessionMachine {
 
 /// Its task ran again and did not make it. What its own code, or its workers, did to it is what it is now; where it found no place, the loss
 /// is.
-fn in_vain(object: ObjectId, why: &str, failure: Failure) -> Failure {
+pub(super) fn in_vain(object: ObjectId, why: &str, failure: Failure) -> Failure {
     if failure.kind != FailureKind::TaskUnschedulable {
         return failure;
     }

@@ -1,5 +1,26 @@
 //! Results that come one by one: items of a generator, taken in order by one reader.
+//!
+//! # Items that are lost
+//! They are made again as the results of a task are (`remake`), by a run of the same generator. A run makes what is in its `lost`, as it comes; all else
+//! that it yields has a value, and is given back.
+//!
+//! ```text
+//!   Remake --> the stream runs, and will yield the item --> its `lost`
+//!       |
+//!       +----> it runs and is past the item, or has ended --> a run that stands for it, with no reader: `lost`, and `abandoned` from its start
+//!                                                              |
+//!                what that is past, too: `Kept::lost`. Another run begins when it is over
+//! ```
+//! A run without a reader is cancelled as soon as nothing is left for it to make: the generator may have no end. A stream that its reader drops goes on until
+//! then. The stream and the run that stands for it share retries, and the numbers of their attempts (SES-9).
+//!
+//! # Stories
+//! 1. A reader is paced (`stream_ahead`), and waits for a lost item before it takes the next: the generator waits for the reader, and would never end. So
+//!    another run begins beside it, which nobody paces.
+//! 2. The node of the worker is gone, which may be heard before or after what is lost with it: the next run of the stream makes that.
+//! 3. A lost item that the reader did not take yet is the next one all the same: who takes it waits for its value.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hoplo_base::{Instant, ObjectId, ProcessId, TaskId};
@@ -7,9 +28,11 @@ use hoplo_wire::node::{Tell, ToNode};
 use hoplo_wire::reply::{ReplyHeader, ReplyKind, ReplyView};
 use hoplo_wire::{Failure, FailureKind, Malformed, Value};
 
-use super::call::Values;
+use super::call::{Stage, Values};
 use super::refs::{Entry, Knowledge, State};
+use super::remake::{Loss, in_vain};
 use super::results::Origin;
+use super::tasks::Task;
 use super::{Effect, SessionMachine};
 
 #[derive(Debug, Default)]
@@ -20,8 +43,14 @@ pub(super) struct Stream {
     /// Items that the reader took.
     pub taken: u32,
     pub watches: Vec<u64>,
-    /// The reader is gone: items are dropped as they come.
+    /// Items of the present attempt.
+    pub yielded: u32,
+    /// Items that are to be made again.
+    pub lost: BTreeSet<u32>,
+    /// The reader is gone: other items are dropped as they come.
     pub abandoned: bool,
+    /// The latest one of it, or of what stood for it beside it.
+    pub attempt: u32,
     /// The value of the stream's end (an encoded None), if somebody has a ref of it.
     pub none: Option<Arc<[u8]>>,
 }
@@ -55,14 +84,14 @@ impl SessionMachine {
         effects: &mut Vec<Effect>,
     ) -> StreamNext {
         let object = task.object(taken);
-        if self.is_ready(object) {
+        if self.has_arrived(object) {
             let record = self.tasks.get_mut(&task.seq);
             if let Some(stream) = record.and_then(|record| record.stream.as_mut()) {
                 stream.taken = taken + 1;
             }
             if let Some(record) = self.tasks.get(&task.seq)
                 && record.call.options.stream_ahead > 0
-                && let super::Stage::Placed { worker } = record.stage
+                && let Stage::Placed { worker } = record.stage
             {
                 let message = Tell::Consumed { task, count: u64::from(taken) + 1 };
                 effects.push(Effect::Node(ToNode::Tell { to: worker, message }));
@@ -74,7 +103,7 @@ impl SessionMachine {
 
     /// For a reader that took `taken` items. To look takes nothing: the producer may wait for the reader.
     pub fn stream_look(&self, task: TaskId, taken: u32) -> StreamLook {
-        match (self.is_ready(task.object(taken)), self.tasks.contains_key(&task.seq)) {
+        match (self.has_arrived(task.object(taken)), self.tasks.contains_key(&task.seq)) {
             (true, _) => StreamLook::Item,
             (false, true) => StreamLook::Pending,
             (false, false) => StreamLook::End,
@@ -103,7 +132,7 @@ impl SessionMachine {
 
     /// Registers a callback for the item after `taken`, or the end; `None` if it is there now.
     pub fn stream_watch(&mut self, task: TaskId, taken: u32) -> Option<u64> {
-        if self.is_ready(task.object(taken)) {
+        if self.has_arrived(task.object(taken)) {
             return None;
         }
         let watch = self.next_watch;
@@ -123,7 +152,7 @@ impl SessionMachine {
         effects: &mut Vec<Effect>,
     ) {
         let mut index = taken;
-        while self.is_ready(task.object(index)) {
+        while self.has_arrived(task.object(index)) {
             self.drop_ref(now, task.object(index), effects);
             index += 1;
         }
@@ -132,7 +161,20 @@ impl SessionMachine {
             if let Some(stream) = &mut record.stream {
                 stream.abandoned = true;
             }
-            self.cancel(now, task, false, false, effects);
+            self.stop_if_done(now, task.seq, effects);
+        }
+    }
+
+    /// An item that its reader did not take: it has its value, or is made again.
+    fn has_arrived(&self, item: ObjectId) -> bool {
+        self.objects.contains_key(&item)
+    }
+
+    /// A run whose items nobody needs is cancelled.
+    fn stop_if_done(&mut self, now: Instant, seq: u64, effects: &mut Vec<Effect>) {
+        let Some(record) = self.tasks.get(&seq).filter(|it| it.cancel.is_none()) else { return };
+        if record.stream.as_ref().is_some_and(|it| it.abandoned && it.lost.is_empty()) {
+            self.cancel(now, TaskId { owner: self.me, seq }, false, false, effects);
         }
     }
 
@@ -144,30 +186,155 @@ impl SessionMachine {
         effects: &mut Vec<Effect>,
     ) -> Result<(), Malformed> {
         let (seq, index) = (reply.header.seq, reply.header.index);
-        let task = TaskId { owner: self.me, seq };
         let mut values = Values::new();
         self.values_of(worker, reply, &mut values)?;
+        let task = self.as_called(seq);
+        let object = task.object(index);
         for (value, contains) in values {
             let Some(stream) = self.tasks.get_mut(&seq).and_then(|task| task.stream.as_mut())
             else {
                 return Err(Malformed { what: "item of a call that does not stream" });
             };
+            stream.yielded = index + 1;
             let fresh = index == stream.received;
             stream.received += u32::from(fresh);
             let wanted = fresh && !stream.abandoned;
-            if wanted {
-                self.objects.insert(task.object(index), Entry::pending(1, Knowledge::Private));
-            }
-            let object = task.object(index);
-            if wanted {
+            if stream.lost.remove(&index) {
+                self.item_again(now, object, value, contains, effects);
+            } else if wanted {
+                self.objects.insert(object, Entry::pending(1, Knowledge::Private));
                 self.complete(now, object, value, contains, Origin::Reply, effects);
             } else {
                 self.give_back_value(now, object, &value, contains, effects);
             }
         }
         self.stream_progress(seq, effects);
+        self.stop_if_done(now, seq, effects);
         Ok(())
     }
+
+    // ---- items that are made again ----
+
+    /// A run of that number makes the lost item of its own accord. False: another one has to begin.
+    pub(super) fn stream_will_make(&mut self, item: ObjectId, seq: u64, loss: &Loss) -> bool {
+        let runs = |task: &&mut Task| task.actor.is_none() && task.cancel.is_none();
+        let Some(record) = self.tasks.get_mut(&seq).filter(runs) else { return false };
+        let Some(stream) = record.stream.as_mut() else { return false };
+        let worker_died = // story 2
+            matches!(record.stage, Stage::Placed { worker } if Some(worker.node()) == loss.node);
+        let makes = match worker_died {
+            true => record.retries_left != 0,
+            false => item.index >= stream.yielded,
+        };
+        if !makes {
+            return false;
+        }
+        let again = !stream.lost.insert(item.index);
+        if again || loss.node.is_some() {
+            self.lineages.unread.insert(item, loss.clone());
+        }
+        self.shared_pending(seq);
+        true
+    }
+
+    /// It is to come from a stream that runs, and not from what stands for that.
+    pub(super) fn is_made_by_stream(&self, item: ObjectId) -> bool {
+        let record = self.tasks.get(&item.task.seq).filter(|_| item.task.owner == self.me);
+        let stream = record.and_then(|record| record.stream.as_ref());
+        stream.is_some_and(|it| item.index >= it.received || it.lost.contains(&item.index))
+    }
+
+    fn item_again(
+        &mut self,
+        now: Instant,
+        item: ObjectId,
+        value: Value,
+        contains: Vec<ObjectId>,
+        effects: &mut Vec<Effect>,
+    ) {
+        if !matches!(value, Value::Stored(location) if location.known().is_none()) {
+            self.lineages.unread.remove(&item);
+        }
+        self.value_again(now, item, value, contains, Origin::Reply, effects);
+    }
+
+    /// A run came to its end, and did not make these.
+    pub(super) fn items_missing(
+        &mut self,
+        now: Instant,
+        worker: ProcessId,
+        end: &ReplyHeader,
+        effects: &mut Vec<Effect>,
+    ) {
+        let (task, name) =
+            (self.as_called(end.seq), self.tasks[&end.seq].call.options.name.clone());
+        for (item, why) in self.take_lost(end.seq) {
+            let text = format!(
+                "{item} is lost: {why}. {task} of {name} ran again to make it, and that run (attempt {} at node {}) yielded {}, where an \
+                 earlier one had yielded {} or more. Let {name} yield the same values in each run",
+                end.attempt,
+                worker.node().hex(),
+                values(end.index),
+                values(item.index + 1),
+            );
+            let value = Value::Failed(Failure::new(FailureKind::ObjectLost, text));
+            self.item_failed(now, item, value, effects);
+        }
+    }
+
+    /// No other run follows this one, which failed.
+    fn items_failed(
+        &mut self,
+        now: Instant,
+        seq: u64,
+        failure: &Failure,
+        effects: &mut Vec<Effect>,
+    ) {
+        for (item, why) in self.take_lost(seq) {
+            let value = Value::Failed(in_vain(item, &why, failure.clone()));
+            self.item_failed(now, item, value, effects);
+        }
+    }
+
+    fn item_failed(
+        &mut self,
+        now: Instant,
+        item: ObjectId,
+        value: Value,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.lineages.unread.remove(&item);
+        self.value_again(now, item, value, vec![], Origin::Own, effects);
+    }
+
+    /// With why they are lost.
+    fn take_lost(&mut self, seq: u64) -> Vec<(ObjectId, String)> {
+        let task = self.as_called(seq);
+        let stream = self.tasks.get_mut(&seq).and_then(|record| record.stream.as_mut());
+        let lost = std::mem::take(&mut stream.expect("only streams end so").lost);
+        let kept = self.lineages.kept.get(&task.seq).map(|kept| &kept.why);
+        let with_why = |index: u32| {
+            let item = task.object(index);
+            let latest = self.lineages.unread.get(&item).map(|loss| &loss.why);
+            (item, latest.or(kept).cloned().unwrap_or_else(|| "no copy of it is left".to_string()))
+        };
+        lost.into_iter().map(with_why).collect()
+    }
+
+    /// A run that stood for a stream is over. What was lost when it was past that is for the next one.
+    fn items_over(&mut self, now: Instant, original: TaskId, effects: &mut Vec<Effect>) {
+        let Some(kept) = self.lineages.kept.get_mut(&original.seq) else { return };
+        kept.run = None;
+        let lost = std::mem::take(&mut kept.lost);
+        for item in lost.into_iter().map(|index| original.object(index)) {
+            if let Some(loss) = self.lineages.unread.remove(&item) {
+                self.remake_one(now, item, &loss, effects);
+            }
+        }
+        self.drop_if_unneeded(now, original.seq, effects);
+    }
+
+    // ---- the end ----
 
     /// Of a generator that ran again, and came to its end before it had yielded what an earlier run did: the reader would take that for
     /// the end of a stream of which it has more.
@@ -182,14 +349,13 @@ impl SessionMachine {
         }
         let (task, name) = (TaskId { owner: self.me, seq: end.seq }, &record.call.options.name);
         let retries = if record.actor.is_some() { "max_task_retries" } else { "max_retries" };
-        let values = if end.index == 1 { "value" } else { "values" };
         let text = format!(
-            "{task} of {name} ran again, and that run (attempt {} at node {}) yielded {} {values}, where an earlier one had yielded {before}: \
+            "{task} of {name} ran again, and that run (attempt {} at node {}) yielded {}, where an earlier one had yielded {before}: \
              nobody knows what would have followed. Let {name} yield the same values in each run, or give it {retries}=0, so that it does \
              not run again",
             end.attempt,
             worker.node().hex(),
-            end.index,
+            values(end.index),
         );
         Some(Failure::new(FailureKind::ObjectLost, text))
     }
@@ -203,7 +369,14 @@ impl SessionMachine {
         effects: &mut Vec<Effect>,
     ) {
         self.stream_progress(seq, effects);
+        if let Some(failure) = &failure {
+            self.items_failed(now, seq, failure, effects);
+        }
         let record = self.remove_task(seq);
+        if let Some(original) = record.stands_for {
+            self.items_over(now, original, effects);
+            return self.let_go(now, record, effects);
+        }
         let stream = record.stream.as_ref().expect("only streams end so");
         let task = TaskId { owner: self.me, seq };
         if !stream.abandoned {
@@ -230,4 +403,8 @@ impl SessionMachine {
         self.reasons -= watches.len() as u64;
         effects.extend(watches.into_iter().map(|watch| Effect::Fire { watch }));
     }
+}
+
+fn values(count: u32) -> String {
+    format!("{count} {}", if count == 1 { "value" } else { "values" })
 }

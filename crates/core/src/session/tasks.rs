@@ -269,7 +269,9 @@ impl SessionMachine {
             return Ok(());
         }
         let elsewhere = header.flags & REPLY_NO_ROOM != 0 && record.may_run_elsewhere();
-        let again = (header.flags & REPLY_RETRYABLE != 0 || elsewhere)
+        // It was told to an earlier run, which had ended when it came there.
+        let stray = header.kind == ReplyKind::StreamEnd && is_cancellation(&values);
+        let again = (header.flags & REPLY_RETRYABLE != 0 || elsewhere || stray)
             && record.retries_left != 0
             && record.cancel.is_none();
         let (actor, function) = (record.actor, record.call.options.function);
@@ -305,6 +307,9 @@ impl SessionMachine {
                 Value::Inline(_) | Value::Stored(_) => None,
             });
             self.give_back_values(now, seq, header.index, values, effects);
+            if failure.is_none() {
+                self.items_missing(now, worker, &header, effects);
+            }
             self.stream_end(now, seq, failure.or(fell_short), effects);
         } else {
             self.finish(now, seq, values, Origin::Reply, effects);
@@ -337,8 +342,7 @@ impl SessionMachine {
         values: Values,
         effects: &mut Vec<Effect>,
     ) {
-        let original = self.tasks.get(&seq).and_then(|task| task.stands_for);
-        let task = original.unwrap_or(TaskId { owner: self.me, seq });
+        let task = self.as_called(seq);
         for (index, (value, contains)) in (first..).zip(values) {
             self.give_back_value(now, task.object(index), &value, contains, effects);
         }
@@ -347,10 +351,13 @@ impl SessionMachine {
     /// The task runs again: after a crash, or after an exception that may be retried.
     pub(super) fn run_again(&mut self, now: Instant, seq: u64, effects: &mut Vec<Effect>) {
         self.give_back_parts(now, seq, effects);
+        let attempt = self.pay_for_run(seq);
         let task = self.tasks.get_mut(&seq).expect("the caller has it");
-        task.retries_left -= i32::from(task.retries_left > 0);
-        task.attempt += 1;
+        task.attempt = attempt;
         task.untaken = 0;
+        if let Some(stream) = &mut task.stream {
+            stream.yielded = 0;
+        }
         self.requeue(now, seq, effects);
     }
 
@@ -362,7 +369,7 @@ impl SessionMachine {
             return true;
         }
         let may = task.retries_left != 0;
-        task.retries_left -= i32::from(task.retries_left > 0);
+        self.pay_retry(seq);
         may
     }
 
@@ -461,4 +468,12 @@ fn failure_in(values: &Values) -> Option<Box<Failure>> {
         Some((Value::Failed(failure), _)) => Some(Box::new(failure.clone())),
         Some((Value::Inline(_) | Value::Stored(_), _)) | None => None,
     }
+}
+
+fn is_cancellation(values: &Values) -> bool {
+    let of = |(value, _): &(Value, Vec<ObjectId>)| match value {
+        Value::Failed(failure) => failure.kind == FailureKind::Cancelled,
+        Value::Inline(_) | Value::Stored(_) => false,
+    };
+    values.first().is_some_and(of)
 }

@@ -126,6 +126,9 @@ impl Cluster {
             && original.owner == id
         {
             self.count("results made again");
+            if self.books.facts.streams(original) {
+                self.count("streams run again for lost items");
+            }
         }
         if !self.here.channels.contains_key(&(id, worker)) {
             self.here.channels.entry((id, worker)).or_default();

@@ -328,10 +328,10 @@ impl Cluster {
 
 fn fact(call: &SessionCall, parent: Option<TaskId>, actor: Option<ActorId>) -> Call {
     let streams = call.options.flags & CALL_STREAMING != 0;
-    let may_run_again = actor.is_none() && !streams && !call.packed;
+    let may_run_again = actor.is_none() && !call.packed;
     let (refs, nested) = (call.refs.clone(), call.nested.clone());
     let max_retries = call.options.max_retries;
     let group = group_of(&call.options.shape.resources);
     let labels = call.options.shape.labels.clone();
-    Call { parent, actor, refs, nested, max_retries, may_run_again, group, labels }
+    Call { parent, actor, refs, nested, max_retries, may_run_again, streams, group, labels }
 }

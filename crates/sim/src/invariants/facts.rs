@@ -70,8 +70,9 @@ pub struct Call {
     pub group: Option<GroupId>,
     /// Where it may run, and where rather.
     pub labels: Vec<LabelSelector>,
-    /// Its results are made again when they are lost: it is neither a method's call nor a stream, and its frame has its arguments.
+    /// Its results are made again when they are lost: it is not a method's call, and its frame has its arguments.
     pub may_run_again: bool,
+    pub streams: bool,
 }
 
 #[derive(Debug, Default)]
@@ -198,6 +199,10 @@ impl Facts {
         if fails {
             self.not_read.insert(object);
         }
+    }
+
+    pub fn streams(&self, task: TaskId) -> bool {
+        self.calls.get(&task).is_some_and(|call| call.streams)
     }
 
     // ---- what happened ----

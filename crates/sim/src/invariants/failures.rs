@@ -258,7 +258,7 @@ impl Cluster {
     /// A call is told to stop, or stops.
     pub fn stop_is_legitimate(&self, task: TaskId) {
         assert!(
-            self.books.facts.is_cancelled(task),
+            self.books.facts.is_cancelled(task) || self.is_stream_made_again(task),
             "{task} is told to stop, and nobody cancelled it\n{}",
             self.story.about(&[task.to_string()])
         );

@@ -104,6 +104,11 @@ impl Cluster {
         copies.any(|node| self.books.facts.is_dead_node(*node))
     }
 
+    /// A run that made lost items of it is stopped when it has made them all.
+    pub(super) fn is_stream_made_again(&self, task: TaskId) -> bool {
+        self.books.facts.streams(task) && self.books.losses.again.contains(&task)
+    }
+
     /// Where it was lost, its owner makes it again.
     pub(super) fn is_made_again(&self, object: ObjectId) -> bool {
         let losses = &self.books.losses;

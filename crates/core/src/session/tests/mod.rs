@@ -2,6 +2,7 @@
 
 mod actors;
 mod arguments;
+mod items;
 mod leases;
 mod near;
 mod promises;

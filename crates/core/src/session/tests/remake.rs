@@ -1,21 +1,19 @@
 //! Results that were lost with a node are made again.
 
 use hoplo_base::limits::LINEAGE_BYTES_MAX;
-use hoplo_wire::call::CALL_STREAMING;
 use hoplo_wire::reply::REPLY_NOT_BEGUN;
 
 use super::*;
-use crate::session::StreamNext;
 
-const B: NodeNumber = NodeNumber::alone(2);
-const C: NodeNumber = NodeNumber::alone(3);
-const WHY: &str = "node B died";
+pub(super) const B: NodeNumber = NodeNumber::alone(2);
+pub(super) const C: NodeNumber = NodeNumber::alone(3);
+pub(super) const WHY: &str = "node B died";
 
-fn at(node: NodeNumber) -> Returned {
+pub(super) fn at(node: NodeNumber) -> Returned {
     returned(Value::Stored(Location::elsewhere(node, 200_000)))
 }
 
-fn retried(max_retries: i32) -> Call {
+pub(super) fn retried(max_retries: i32) -> Call {
     call(CallOptions { max_retries, ..options() })
 }
 
@@ -24,7 +22,7 @@ fn with_argument(object: ObjectId) -> Call {
 }
 
 /// Tasks that were placed.
-fn places(effects: &[Effect]) -> Vec<u64> {
+pub(super) fn places(effects: &[Effect]) -> Vec<u64> {
     let place = |effect: &Effect| match effect {
         Effect::Place { seq, .. } => Some(*seq),
         _other => None,
@@ -32,11 +30,11 @@ fn places(effects: &[Effect]) -> Vec<u64> {
     effects.iter().filter_map(place).collect()
 }
 
-fn asks_for(effects: &[Effect], object: ObjectId) -> bool {
+pub(super) fn asks_for(effects: &[Effect], object: ObjectId) -> bool {
     effects.contains(&Effect::Node(ToNode::WantWord { objects: vec![object] }))
 }
 
-fn told(effects: &[Effect]) -> Vec<(ObjectId, Value)> {
+pub(super) fn told(effects: &[Effect]) -> Vec<(ObjectId, Value)> {
     let mut all = Vec::new();
     for effect in effects {
         let Effect::Node(ToNode::Notices(notices)) = effect else { continue };
@@ -50,7 +48,7 @@ fn told(effects: &[Effect]) -> Vec<(ObjectId, Value)> {
 }
 
 impl Owner {
-    fn with_worker() -> Self {
+    pub(super) fn with_worker() -> Self {
         let mut owner = Self::new();
         owner.task();
         let effects = owner.granted(1, W);
@@ -60,23 +58,23 @@ impl Owner {
     }
 
     /// It runs, and its result lies at that node.
-    fn made(&mut self, call: Call, node: NodeNumber) -> ObjectId {
+    pub(super) fn made(&mut self, call: Call, node: NodeNumber) -> ObjectId {
         let (task, _) = self.submit(call);
         self.reply(W, task, &[at(node)]);
         task.object(0)
     }
 
-    fn lost(&mut self, objects: &[ObjectId], node: NodeNumber) -> Vec<Effect> {
+    pub(super) fn lost(&mut self, objects: &[ObjectId], node: NodeNumber) -> Vec<Effect> {
         let (objects, node, why) = (objects.to_vec(), Some(node), WHY.to_string());
         self.handle(Event::Remake { objects, node, why })
     }
 
-    fn unknown(&mut self, object: ObjectId) -> Vec<Effect> {
+    pub(super) fn unknown(&mut self, object: ObjectId) -> Vec<Effect> {
         let why = "every reference to it was dropped".to_string();
         self.handle(Event::Remake { objects: vec![object], node: None, why })
     }
 
-    fn over(&mut self, object: ObjectId) {
+    pub(super) fn over(&mut self, object: ObjectId) {
         self.handle(Event::LineageOver { objects: vec![object] });
     }
 
@@ -84,7 +82,7 @@ impl Owner {
         self.reply_with(W, header(seq, ReplyKind::Finished, attempt), values)
     }
 
-    fn keeps(&self) -> usize {
+    pub(super) fn keeps(&self) -> usize {
         self.session.kept_lineages()
     }
 }
@@ -134,21 +132,6 @@ fn without_retries_the_error_says_what_to_set() {
     let text = owner.text_of(object);
     assert!(text.contains(WHY) && text.contains("f has max_retries=0"), "{text}");
     assert!(text.contains(&object.to_string()), "{text}");
-}
-
-#[test]
-fn an_item_of_a_stream_is_not_made_again_and_the_error_says_what_is() {
-    let mut owner = Owner::with_worker();
-    let stream = CallOptions { flags: CALL_STREAMING, returns: 0, max_retries: 3, ..options() };
-    let (task, _) = owner.submit(call(stream));
-    owner.reply_with(W, header(task.seq, ReplyKind::Item, 0), &[at(B)]);
-    let next = owner.act(|session, _, effects| session.stream_next(task, 0, effects)).0;
-    let StreamNext::Item(object) = next else { panic!("{next:?}") };
-    let effects = owner.lost(&[object], B);
-    assert!(places(&effects).is_empty(), "{effects:?}");
-    let text = owner.text_of(object);
-    assert!(text.contains(WHY) && text.contains("item of a stream"), "{text}");
-    assert!(text.contains("What a task returns is made again"), "{text}");
 }
 
 #[test]

@@ -10,12 +10,19 @@ fn streaming() -> CallOptions {
     CallOptions { flags: CALL_STREAMING, returns: 0, max_retries: 1, ..options() }
 }
 
-fn item(owner: &mut Owner, worker: u32, task: TaskId, attempt: u32, index: u32, one: Returned) {
+pub(super) fn item(
+    owner: &mut Owner,
+    worker: u32,
+    task: TaskId,
+    attempt: u32,
+    index: u32,
+    one: Returned,
+) {
     let header = ReplyHeader { index, ..header(task.seq, ReplyKind::Item, attempt) };
     owner.reply_with(worker, header, &[one]);
 }
 
-fn next(owner: &mut Owner, task: TaskId, taken: u32) -> StreamNext {
+pub(super) fn next(owner: &mut Owner, task: TaskId, taken: u32) -> StreamNext {
     owner.act(|session, _, effects| session.stream_next(task, taken, effects)).0
 }
 
