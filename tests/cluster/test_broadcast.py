@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -140,3 +141,35 @@ def test_its_owner_drops_it_meanwhile_and_nothing_is_left(broadcast: Broadcast) 
     machines = [broadcast.lab[number] for number in (1, *READERS)]
     until(lambda: not any(row["nbytes"] >= BYTES for it in machines for row in it.objects()))
     broadcast.end()
+
+
+SLOW = 3
+SHORT = 8 * MIB
+
+ROUNDS = (
+    SOURCE.split("tasks =")[0]
+    + """
+tasks = {number: at(address) for number, address in json.loads(sys.argv[2]).items()}
+while numbers := heard().split():
+    ref = hoplo.put(np.arange(nbytes // 8, dtype=np.uint64))
+    say(hoplo.get([tasks[number].remote(ref) for number in numbers]))
+"""
+)
+
+
+def test_a_node_with_a_slow_link_passes_nothing_on(make_lab: Any) -> None:
+    lab = make_lab(nodes=5, rate=200e6)
+    lab.cluster()
+    lab.shape(SLOW, 50e6)
+    addresses = json.dumps({str(number): lab.address(number) for number in READERS})
+    program = lab[1].program(ROUNDS, str(SHORT), addresses)
+    fast = [str(number) for number in READERS if number != SLOW]
+    for alone in (fast[0], str(SLOW)):
+        program.tell(alone)
+        assert program.heard() == [True], "its home sees how long it takes"
+    before = lab.moved(SLOW)["tx_bytes"]
+    program.tell(" ".join([str(SLOW), *fast]))
+    assert program.heard() == [True] * 4
+    assert lab.moved(SLOW)["tx_bytes"] - before < SHORT / 4
+    program.tell()
+    program.end()

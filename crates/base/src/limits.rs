@@ -448,6 +448,12 @@ pub const FOLD_SKELETON_BYTES_MAX: usize = 1 << 20;
 /// Nodes that one is told to fetch an object from.
 pub const SOURCES_MAX: usize = 3;
 
+/// Readers of an object that is smaller are in a chain as they ask. Of a larger one slow readers come last.
+pub const CHAIN_BYTES_MIN: u64 = 1_000_000;
+
+/// So long at most a slow one waits for others that ask at the same time.
+pub const SLOW_WAITS_MAX: Duration = Duration::from_millis(20);
+
 /// Nodes that an object may be put on.
 pub const COPIES_MAX: u8 = 8;
 

@@ -35,4 +35,4 @@ pub use object::{Failure, FailureKind, Location, Value};
 pub use reason::Reason;
 
 /// Both ends of every connection must have the same; raised with every change of a layout.
-pub const PROTOCOL_VERSION: u32 = 29;
+pub const PROTOCOL_VERSION: u32 = 30;

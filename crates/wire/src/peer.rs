@@ -101,10 +101,12 @@ pub enum Peer {
         holder: ProcessId,
         word: u64,
     },
-    /// To the home: the sender has a copy now. `word`: as with `Sealed`.
+    /// To the home: the sender has a copy now. `word`: as with `Sealed`. `turn`: that of the `Value` that said from where to fetch it; 0 if it was
+    /// not fetched.
     Copied {
         object: ObjectId,
         word: u64,
+        turn: u64,
     },
     /// To the home: the sender was told where the bytes are, and they are not on their way to it (any more); or its copy is gone.
     NotCopied {

@@ -1,6 +1,8 @@
 //! What happens to reduces, and what is asked for.
 
-use hoplo_base::{NodeNumber, ObjectId, ProcessId};
+use std::collections::BTreeSet;
+
+use hoplo_base::{Instant, NodeNumber, ObjectId, ProcessId};
 use hoplo_wire::{Fold, Location, NoReduce, Wish};
 
 /// An object that is to be folded, and where all its bytes are.
@@ -20,6 +22,8 @@ pub enum Event {
         wish: Wish,
         members: Vec<Member>,
         more: bool,
+        /// Nodes whose links are slow, as far as is known here.
+        slow: BTreeSet<NodeNumber>,
     },
     /// `ToNode::ReduceMore`.
     More {
@@ -77,6 +81,12 @@ pub enum Effect {
         asker: ProcessId,
         request: u64,
         location: Location,
+    },
+    /// What went past this slow node, as it was taken for, is made: so many bytes since then.
+    PassedSlow {
+        node: NodeNumber,
+        bytes: u64,
+        since: Instant,
     },
     Refuse {
         asker: ProcessId,

@@ -24,7 +24,8 @@
 //!
 //! # Trains
 //! If members of such a result come one after the other (`ToNode::Reduce`, `more`), they form a **train** ([`train`]): each is folded
-//! as soon as it is there, and from the last one on the result goes from node to node. A train holds rooms of nodes while it waits; who asks gives it
+//! as soon as it is there, and from the last one on the result goes from node to node. If all are there and one node is slow (`Event::Asked`), a train
+//! that begins and ends at that node carries the size of a member once over each direction of its link, where a ring carries nearly twice that. A train holds rooms of nodes while it waits; who asks gives it
 //! up if no member comes for a while. It waits for no place of other reduces, nor they for it: else one whose member needs another reduce
 //! would wait for itself.
 //!
@@ -61,7 +62,7 @@ mod train;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hoplo_base::limits::{REDUCE_MEMBERS_MAX, REDUCES_AT_ONCE, REDUCES_MAX};
-use hoplo_base::{NodeNumber, ObjectId, ProcessId, TaskId};
+use hoplo_base::{Instant, NodeNumber, ObjectId, ProcessId, TaskId};
 use hoplo_wire::{Fold, Location, NoReduce, Ring, Wish};
 
 pub use event::{Effect, Event, Member};
@@ -80,6 +81,7 @@ pub struct Collective {
     given: VecDeque<Given>,
     /// So many were planned.
     last: u64,
+    now: Instant,
 }
 
 #[derive(Debug)]
@@ -183,16 +185,30 @@ impl Given {
 
 impl Collective {
     pub fn new(me: NodeNumber, haul: ProcessId) -> Self {
-        Self { me, haul, reduces: BTreeMap::new(), given: VecDeque::new(), last: 0 }
+        Self {
+            me,
+            haul,
+            reduces: BTreeMap::new(),
+            given: VecDeque::new(),
+            last: 0,
+            now: Instant::ZERO,
+        }
     }
 
-    pub fn handle(&mut self, event: Event, effects: &mut Vec<Effect>) {
+    pub fn handle(&mut self, now: Instant, event: Event, effects: &mut Vec<Effect>) {
+        self.now = now;
         match event {
-            Event::Asked { asker, request, wish, members, more: false } => {
-                self.on_asked((asker, request), wish, members, effects);
+            Event::Asked { asker, request, wish, members, more: true, .. } => {
+                self.on_some_asked((asker, request), wish, members, true, effects);
             }
-            Event::Asked { asker, request, wish, members, more: true } => {
-                self.on_some_asked((asker, request), wish, members, effects);
+            Event::Asked { asker, request, wish, members, more: false, slow } => {
+                let takes_train = wish.for_all.is_some() && !self.is_full_of_trains();
+                match plan::past_slow(self.me, &members, &slow).filter(|_| takes_train) {
+                    Some(stops) => {
+                        self.on_some_asked((asker, request), wish, stops, false, effects);
+                    }
+                    None => self.on_asked((asker, request), wish, members, effects),
+                }
             }
             Event::More { asker, request, members, more } => {
                 self.on_more((asker, request), members, more, effects);
@@ -290,26 +306,27 @@ impl Collective {
         self.reduces.insert(self.last, reduce);
     }
 
-    /// The first members of a train.
+    /// The first members of a train; without `more` all of them, the slow node's first.
     fn on_some_asked(
         &mut self,
         (asker, request): (ProcessId, u64),
         wish: Wish,
         members: Vec<Member>,
+        more: bool,
         effects: &mut Vec<Effect>,
     ) {
         let refuse = |why| Effect::Refuse { asker, request, no: NoReduce::new(why, true) };
         if self.reduce_of(asker, request).is_some() {
             return; // the first one is answered
         }
-        let trains = self.reduces.values().filter(|reduce| reduce.is_train()).count();
-        if self.reduces.len() >= REDUCES_MAX || trains >= REDUCES_AT_ONCE {
+        if self.is_full_of_trains() {
             return effects.push(refuse("too much is folded at once"));
         }
         let task = TaskId { owner: self.haul, seq: self.last + 1 };
         let mut rest = members.into_iter();
         let begun = wish.for_all.zip(rest.next()).and_then(|(result, first)| {
-            let train = Train::new(self.me, task, wish, result, &first)?;
+            let since = (!more).then_some(self.now);
+            let train = Train::new(self.me, task, wish, result, &first, since)?;
             Some((train, first.object))
         });
         let Some((train, first)) = begun else {
@@ -320,7 +337,12 @@ impl Collective {
         let shape = Shape::Train(train);
         let reduce = Reduce { asker, request, members, shape, steps, waiting };
         self.reduces.insert(self.last, reduce);
-        self.on_more((asker, request), rest.collect(), true, effects);
+        self.on_more((asker, request), rest.collect(), more, effects);
+    }
+
+    fn is_full_of_trains(&self) -> bool {
+        let trains = self.reduces.values().filter(|reduce| reduce.is_train()).count();
+        self.reduces.len() >= REDUCES_MAX || trains >= REDUCES_AT_ONCE
     }
 
     /// Of a train, unless it was given up. Without `more` these are the last ones.
@@ -446,6 +468,12 @@ impl Collective {
             let others = reduce.steps.iter().filter(|step| !step.is_last() && step.is_result);
             let others = others.map(|step| (step.node, step.made)).collect();
             self.given.push_back(Given { asker, request, result, location, others });
+        }
+        if let Shape::Train(Train { head: (node, _), past_slow_since: Some(since), .. }) =
+            reduce.shape
+        {
+            let bytes = location.len;
+            effects.push(Effect::PassedSlow { node, bytes, since });
         }
         effects.push(Effect::Answer { asker, request, location });
         if self.given.len() > REDUCES_MAX

@@ -1,6 +1,6 @@
 //! The chain, or the ring, of one reduce.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hoplo_base::limits::STRIPE_BYTES_MIN;
 use hoplo_base::{NodeNumber, ObjectId};
@@ -49,6 +49,25 @@ pub(super) fn ring(me: NodeNumber, members: &[Member]) -> Option<Circle> {
         && members.iter().all(|member| member.bytes == bytes)
         && bytes / at.len() as u64 >= STRIPE_BYTES_MIN;
     is_one.then(|| Circle { bytes, nodes: at.into_iter().collect() })
+}
+
+/// The members in the order of a train that begins at the slow node. `None`: none is slow or several are, a node has several members, or two nodes
+/// have them all; a ring does as well.
+pub(super) fn past_slow(
+    me: NodeNumber,
+    members: &[Member],
+    slow: &BTreeSet<NodeNumber>,
+) -> Option<Vec<Member>> {
+    let Circle { bytes, mut nodes } = ring(me, members)?;
+    let at = nodes.iter().position(|(node, _)| slow.contains(node))?;
+    let first = nodes.remove(at);
+    let is_alone = !nodes.iter().any(|(node, _)| slow.contains(node));
+    nodes.insert(0, first);
+    let is_train = nodes.len() > 2 && nodes.iter().all(|(_, own)| own.len() == 1);
+    let member = |(node, own): (NodeNumber, Vec<ObjectId>)| {
+        own.into_iter().map(move |object| Member { object, bytes, nodes: vec![node] })
+    };
+    (is_alone && is_train).then(|| nodes.into_iter().flat_map(member).collect())
 }
 
 /// At which node each member is folded. `None`: one is at none.

@@ -2,7 +2,7 @@
 
 mod trains;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hoplo_wire::{Fold, FoldOp, Location};
 use proptest::prelude::*;
@@ -40,21 +40,35 @@ impl Bench {
 
     fn feed(&mut self, event: Event) -> Vec<Effect> {
         let mut effects = Vec::new();
-        self.0.handle(event, &mut effects);
+        self.0.handle(Instant::ZERO, event, &mut effects);
         self.0.check();
         effects
     }
 
     fn asks(&mut self, request: u64, members: Vec<Member>) -> Vec<Effect> {
         let wish = Wish { op: FoldOp::Sum, divide_by: Some(4), for_all: None };
-        self.feed(Event::Asked { asker: ASKER, request, wish, members, more: false })
+        self.feed(Event::Asked {
+            asker: ASKER,
+            request,
+            wish,
+            members,
+            more: false,
+            slow: BTreeSet::new(),
+        })
     }
 
     /// In a ring, as this object.
     fn asks_for_all(&mut self, request: u64, nodes: &[&[NodeNumber]]) -> Vec<Effect> {
         let wish = Wish { op: FoldOp::Sum, divide_by: Some(4), for_all: Some(object(RESULT)) };
         let members = members(nodes);
-        self.feed(Event::Asked { asker: ASKER, request, wish, members, more: false })
+        self.feed(Event::Asked {
+            asker: ASKER,
+            request,
+            wish,
+            members,
+            more: false,
+            slow: BTreeSet::new(),
+        })
     }
 
     /// What nodes were asked for.
@@ -138,7 +152,14 @@ fn what_cannot_go_round_goes_along_a_chain() {
     let ask = |change: fn(&mut Vec<Member>)| {
         let mut members = members(&[&[ME], &[A]]);
         change(&mut members);
-        let asked = Event::Asked { asker: ASKER, request: 1, wish, members, more: false };
+        let asked = Event::Asked {
+            asker: ASKER,
+            request: 1,
+            wish,
+            members,
+            more: false,
+            slow: BTreeSet::new(),
+        };
         Bench::new().feed(asked)
     };
     assert!(is_chain(ask(|members| members[1].bytes += 1)), "they differ in length");

@@ -9,10 +9,12 @@
 //! one member on one link, and the result passes from node to node as it comes. A node has sent what it folded long before it
 //! sends what it copies; only the last but one sends both at about the same time, so it is the last to copy, and sends nothing more.
 //!
+//! If one node is slow, it is A. It copies last, behind C: what goes over its link is its member, and what comes of all.
+//!
 //! A train takes as long as one member takes on one link, from the last member on, where a ring takes up to twice that. If all members come together it would
-//! take longer than a ring, since each of its links is then busy twice.
+//! take longer than a ring, since each of its links is then busy twice, unless all wait for one slow link.
 
-use hoplo_base::{NodeNumber, ObjectId, TaskId};
+use hoplo_base::{Instant, NodeNumber, ObjectId, TaskId};
 use hoplo_wire::{Fold, Wish};
 
 use super::event::Member;
@@ -28,6 +30,8 @@ pub(super) struct Train {
     /// Who has folded its member, in this order. The first one only sends it.
     stops: Vec<NodeNumber>,
     pub(super) head: (NodeNumber, ObjectId),
+    /// That one has a slow link, so it is the last to copy what comes of it all; and when it began.
+    pub(super) past_slow_since: Option<Instant>,
     /// What was made last, and where.
     tail: (NodeNumber, ObjectId),
     turn: u64,
@@ -41,10 +45,22 @@ impl Train {
         wish: Wish,
         result: ObjectId,
         first: &Member,
+        past_slow_since: Option<Instant>,
     ) -> Option<Self> {
         let head = (*first.nodes.last()?, first.object);
         let (bytes, stops) = (first.bytes, vec![head.0]);
-        Some(Self { me, task, wish, result, bytes, stops, head, tail: head, turn: 0 })
+        Some(Self {
+            me,
+            task,
+            wish,
+            result,
+            bytes,
+            stops,
+            head,
+            past_slow_since,
+            tail: head,
+            turn: 0,
+        })
     }
 
     /// Its fold. None: it is as long as no other one, or where another one is: a ring is for these.
@@ -62,6 +78,7 @@ impl Train {
     pub(super) fn copies(&mut self) -> Vec<(NodeNumber, Fold)> {
         let (_, before) = self.stops.split_last().expect("the first one is there");
         let mut to = before.to_vec();
+        to.rotate_left(usize::from(self.past_slow_since.is_some()));
         if !self.stops.contains(&self.me) {
             to.push(self.me);
         }

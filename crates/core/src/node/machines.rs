@@ -234,8 +234,8 @@ impl Node {
                 let sealed = Peer::Sealed { object, bytes, contains, maker, holder, word };
                 self.tell_home(object, word, sealed);
             }
-            From::TellCopied { object, word } => {
-                self.tell_home(object, word, Peer::Copied { object, word });
+            From::TellCopied { object, word, turn } => {
+                self.tell_home(object, word, Peer::Copied { object, word, turn });
             }
             From::TellNotCopied { object } => {
                 self.send_peer(self.in_charge(object), Peer::NotCopied { object });

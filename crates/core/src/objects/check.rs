@@ -155,7 +155,8 @@ impl ObjectDirectory {
         let leaving = record.copies().any(|node| self.draining.contains(&node));
         let needed = !at_home || !self.outlives_drains(record) || record.awaits_copies();
         assert!(!leaving || needed, "OBJ-16: {object}\n{}", story());
-        let told = |node| self.far_value(object, node).is_some();
+        let told =
+            |node| !self.speeds.is_waiting(object, node) && self.far_value(object, node).is_some();
         assert!(!record.far_waiting().any(told), "OBJ-5: {object}\n{}", story());
         let Some(abroad) = &record.abroad else { return };
         assert!(!abroad.is_empty(), "OBJ-14: {object}");

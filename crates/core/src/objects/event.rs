@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use hoplo_base::{ActorId, NodeNumber, ObjectId, ProcessId};
+use hoplo_base::{ActorId, Instant, NodeNumber, ObjectId, ProcessId};
 use hoplo_wire::node::{Lineage, Notice, ToClient};
 use hoplo_wire::peer::{FarValue, Known};
 use hoplo_wire::{Failure, FailureKind, Location, Reason};
@@ -158,10 +158,11 @@ pub enum Event {
         bytes: u64,
         contains: Vec<ObjectId>,
     },
-    /// That node has a copy of it now.
+    /// That node has a copy of it now. It fetched it as it was told in this turn; 0: it did not fetch it.
     FarCopied {
         copy: CopyAt,
         object: ObjectId,
+        turn: u64,
     },
     /// That node was told from where to fetch it, and does not (any more); or its copy is gone.
     FarNotCopied {
@@ -206,6 +207,16 @@ pub enum Event {
         object: ObjectId,
         value: FarValue,
         contains: Vec<ObjectId>,
+    },
+    /// What many nodes made together went past this one, since it seemed slow: so many bytes, and when they began.
+    PassedSlow {
+        node: NodeNumber,
+        bytes: u64,
+        since: Instant,
+    },
+    /// What is to be pulled was made here, and is not fetched.
+    MadeHere {
+        object: ObjectId,
     },
     /// Who is in charge of it asks for one of so many copies. Answered by `Effect::TellCopied` or `Effect::TellNotCopied`.
     CopyAsked {
@@ -370,10 +381,11 @@ pub enum Effect {
         holder: ProcessId,
         word: u64,
     },
-    /// To its home: its bytes are here as well, and stay until `Forgotten`.
+    /// To its home: its bytes are here as well, and stay until `Forgotten`. `turn`: as with `Event::FarCopied`.
     TellCopied {
         object: ObjectId,
         word: u64,
+        turn: u64,
     },
     /// To its home, which told from where to fetch it: that is not done (any more). Or its copy is gone.
     TellNotCopied {

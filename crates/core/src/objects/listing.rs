@@ -1,5 +1,6 @@
 //! What people may ask about the store.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hoplo_base::{NodeNumber, ObjectId, ProcessId, Size, TaskId};
@@ -109,6 +110,11 @@ impl ObjectDirectory {
         let place = self.place_of(object)?;
         let here = place.is_here.then_some(self.node);
         Some((place.bytes, here.into_iter().chain(self.records[&object].copies()).collect()))
+    }
+
+    /// Nodes that took slowly what they fetched as this node told them to.
+    pub fn slow_nodes(&self) -> BTreeSet<NodeNumber> {
+        self.speeds.slow_nodes()
     }
 
     /// Every shared object, in order of its id.

@@ -37,7 +37,7 @@
 //!
 //! Who has which memory is in `memory`, who waits for some in `on_room`, who was asked to give some back in
 //! `on_recall`, where the file has room in `disk`, what it is for in `on_file`, when nobody has room in `full`, which tokens may get lost with
-//! their reply in `replies`.
+//! their reply in `replies`. How fast other nodes take what they fetch is in `speeds`.
 //!
 //! # What the shell promises
 //! - A process is `ProcessJoined` before anything else about it, its messages come in order, and
@@ -109,6 +109,7 @@ mod ranges;
 mod record;
 mod references;
 mod replies;
+mod speeds;
 #[cfg(test)]
 mod tests;
 
@@ -136,6 +137,7 @@ use on_recall::Recall;
 use on_room::Request;
 use record::Record;
 use replies::Given;
+use speeds::Speeds;
 
 #[derive(Debug)]
 pub struct ObjectDirectory {
@@ -173,6 +175,8 @@ pub struct ObjectDirectory {
     uses: u64,
     /// Counts what was told of from where to fetch.
     turns: u64,
+    /// Of the nodes that fetched what is at home here.
+    speeds: Speeds,
     /// Counts what homes were told of copies here.
     words: u64,
     /// By ticket.
@@ -243,6 +247,7 @@ impl ObjectDirectory {
             disk: Disk::default(),
             uses: 0,
             turns: 0,
+            speeds: Speeds::default(),
             words: 0,
             moves: BTreeMap::new(),
             pinned: BTreeSet::new(),
@@ -318,12 +323,15 @@ impl ObjectDirectory {
             Event::Tick => {
                 self.retry_pinned(effects);
                 self.retry_copies(effects);
+                self.answer_slow_ones(effects);
             }
             Event::FarWanted { node, object } => self.on_far_wanted(node, object, effects),
             Event::FarSealed { copy, object, bytes, contains } => {
                 self.on_far_sealed(copy, object, bytes, contains, effects);
             }
-            Event::FarCopied { copy, object } => self.on_far_copied(copy, object, effects),
+            Event::FarCopied { copy, object, turn } => {
+                self.on_far_copied(copy, object, turn, effects);
+            }
             Event::FarNotCopied { node, object } => {
                 self.on_far_not_copied(node, object, effects);
             }
@@ -349,6 +357,10 @@ impl ObjectDirectory {
             }
             Event::PullDenied { object, failure } => self.on_pull_denied(object, &failure, effects),
             Event::Other { node, stays, heir } => self.on_other(node, stays, heir, effects),
+            Event::PassedSlow { node, bytes, since } => {
+                self.speeds.passed(now, node, bytes, since);
+            }
+            Event::MadeHere { object } => self.on_made_here(object),
             Event::CopyAsked { object, copies } => self.on_copy_asked(object, copies, effects),
             Event::NodeDrains { node } => self.on_node_drains(node, effects),
             Event::HandsOver { objects } => self.on_hands_over(objects, effects),
@@ -376,7 +388,8 @@ impl ObjectDirectory {
         let warm = self.memory.warm_since().map(|at| at + self.config.warm_idle);
         let copies = self.keepers.next_deadline();
         let full = self.full_ends();
-        [self.room_wake, pinned, warm, copies, full].into_iter().flatten().min()
+        let slow = self.speeds.next_deadline();
+        [self.room_wake, pinned, warm, copies, full, slow].into_iter().flatten().min()
     }
 
     /// Whether the last word on the object is this directory's: it is at home here, or inherited.

@@ -297,7 +297,7 @@ impl ObjectDirectory {
             record.to_keep = copies;
             record.secondary = false;
             if record.kept.is_none() {
-                self.tell_copied(object, effects);
+                self.tell_copied(object, 0, effects);
             }
         } else if record.state.is_pulling() || record.state.depends_on_others() {
             record.to_keep = copies;

@@ -206,7 +206,7 @@ impl ObjectDirectory {
             | State::Spilled { .. }
             | State::Restoring { .. }
             | State::Mapped { .. }
-            | State::Closing { .. } => self.tell_copied(object, effects),
+            | State::Closing { .. } => self.tell_copied(object, 0, effects),
             // Told when it is here.
             State::Elsewhere { pulling: true, .. } => {}
             State::Unknown { .. }
@@ -217,10 +217,10 @@ impl ObjectDirectory {
     }
 
     /// Who is in charge hears that all bytes are here, and that they stay until it says `Forgotten`.
-    pub(super) fn tell_copied(&mut self, object: ObjectId, effects: &mut Vec<Effect>) {
+    pub(super) fn tell_copied(&mut self, object: ObjectId, turn: u64, effects: &mut Vec<Effect>) {
         let word = self.keep_for_home(object);
         if !self.estates.has(object.task.owner.node()) {
-            return effects.push(Effect::TellCopied { object, word });
+            return effects.push(Effect::TellCopied { object, word, turn });
         }
         let record = &self.records[&object];
         let (bytes, copies) = (record.state.len(), record.to_keep);

@@ -18,6 +18,10 @@
 //! 2. of those that are fetching, the one that was told first of those that were not named to anybody; else
 //! 3. of the nodes that have all bytes, the one that was named least often.
 //!
+//! If many read a large object, the slow ones come last ([`super::speeds`]): who is slow is named to those only that are as slow, and does not
+//! count as one to whom is sent. It is told a moment later than the others, so that those who ask at the same time come before it. So nobody
+//! waits for a slow link but those behind it, and two of those in one chain wait for the slower one only.
+//!
 //! The others are for when that one fails. Behind one that is fetching comes the one that it was told first: if it dies, that one sends to
 //! nobody any more, and the chain is whole again without it. The rest have all bytes. Who asks again is told only nodes that have all bytes. Each answer has a **turn**, which counts
 //! up: what is fetched in one turn is sent on in later turns only (XFER-8), so nobody waits for itself, whatever is said late or twice.
@@ -34,7 +38,7 @@ use super::ObjectDirectory;
 use super::event::{CopyAt, Effect, Heir};
 use super::on_loss::Loss;
 use super::on_move::MoveKind;
-use super::record::{Fetching, Record, State, elsewhere};
+use super::record::{Record, State, elsewhere};
 use super::references::is_handle;
 
 impl ObjectDirectory {
@@ -112,8 +116,10 @@ impl ObjectDirectory {
         &mut self,
         copy: CopyAt,
         object: ObjectId,
+        turn: u64,
         effects: &mut Vec<Effect>,
     ) {
+        self.note_speed(copy.node, object, turn);
         match self.records.get_mut(&object) {
             Some(record) if record.state.is_stored() => record.add_copy(copy),
             Some(record) if record.lost_bytes > 0 => self.copy_turns_up(copy, object, effects),
@@ -121,6 +127,17 @@ impl ObjectDirectory {
             Some(_) | None => effects.push(Effect::ForgetCopy { object, copy }),
         }
         self.leave_draining(object, effects);
+    }
+
+    /// It says now that it has all bytes.
+    fn note_speed(&mut self, node: NodeNumber, object: ObjectId, turn: u64) {
+        let Some(record) = self.records.get_mut(&object) else { return };
+        let bytes = record.state.len();
+        let Some(abroad) = &mut record.abroad else { return };
+        abroad.has_all(node, self.now);
+        if let Some(fetching) = abroad.fetching.get(&node).filter(|it| it.turn == turn) {
+            self.speeds.took(self.now, node, bytes, fetching);
+        }
     }
 
     pub(super) fn on_far_not_copied(
@@ -174,7 +191,11 @@ impl ObjectDirectory {
         if record.far_waiting().next().is_none() {
             return;
         }
+        let now = self.now;
         for node in record.far_waiting().collect::<Vec<_>>() {
+            if self.comes_later(object, node) {
+                continue;
+            }
             // Of what one node alone has, there is something to tell to the others.
             let Some(value) = self.far_value(object, node) else { continue };
             let record = self.records.get_mut(&object).expect("it was just there");
@@ -184,7 +205,8 @@ impl ObjectDirectory {
                 self.turns = *turn;
                 // Who made it, or fetched it, since it asked does not fetch it.
                 if !abroad.copies.iter().any(|copy| copy.node == node) {
-                    abroad.fetching.insert(node, Fetching { turn: *turn, from: sources[0] });
+                    abroad.begin_fetching(node, *turn, sources[0], now);
+                    self.speeds.told(node, *turn);
                 }
             }
             record.tidy();
@@ -192,6 +214,22 @@ impl ObjectDirectory {
             effects.push(Effect::TellNode { node, object, value, contains });
         }
         self.touch(object);
+    }
+
+    /// It is slow, and those who ask at the same time come before it.
+    fn comes_later(&mut self, object: ObjectId, node: NodeNumber) -> bool {
+        let record = &self.records[&object];
+        let fetches = record.abroad.as_ref().is_some_and(|it| it.fetching.contains_key(&node));
+        let is_new = !fetches && record.copies().all(|copy| copy != node);
+        let bytes = if record.state.is_stored() { record.state.len() } else { 0 };
+        is_new && self.speeds.comes_later(self.now, object, node, bytes)
+    }
+
+    pub(super) fn answer_slow_ones(&mut self, effects: &mut Vec<Effect>) {
+        for object in self.speeds.due(self.now) {
+            self.answer_nodes(object, effects);
+        }
+        self.speeds.end_due(self.now);
     }
 
     /// From where a node may fetch what is at home here, the best one first; none if no node has all bytes.
@@ -206,11 +244,18 @@ impl ObjectDirectory {
         let spread = object.task.seq.wrapping_add(u64::from(object.index));
         let spread = spread.wrapping_add(u64::from(node.number())) % sources.len() as u64;
         sources.rotate_left(spread as usize);
-        sources.sort_by_key(|source| abroad.load(*source));
+        let below = self.speeds.slow_below(node, record.state.len());
+        let is_slow = |node: NodeNumber| self.speeds.is_slow(node, below);
+        let loads = abroad.loads(is_slow);
+        let load = |node: NodeNumber| loads.get(&node).copied().unwrap_or_default();
+        // It is slow, or sends to one that is not.
+        let is_busy = |node: NodeNumber| is_slow(node) || load(node).0 > 0;
+        sources.sort_by_key(|source| (is_slow(*source), load(*source)));
         let asks_again = abroad.fetching.contains_key(&node);
-        if !asks_again && abroad.load(sources[0]) > 0 {
-            let idle = abroad.fetching.iter().filter(|(fetching, _)| abroad.load(**fetching) == 0);
-            if let Some((last, fetching)) = idle.min_by_key(|(_, fetching)| fetching.turn) {
+        if !asks_again && is_busy(sources[0]) {
+            let idle = abroad.fetching.iter().filter(|(fetching, _)| !is_busy(**fetching));
+            let first = idle.min_by_key(|(idle, fetching)| (load(**idle), fetching.turn));
+            if let Some((last, fetching)) = first {
                 // If that one dies, the one before it sends to nobody any more.
                 let before = fetching.from;
                 let has_some = sources.contains(&before) || abroad.fetching.contains_key(&before);
@@ -230,7 +275,7 @@ impl ObjectDirectory {
         let (turn, node) = (self.turns, self.node);
         let record = self.records.get_mut(&object).expect("it was just there");
         if let Some(from) = sources.first().copied() {
-            record.abroad().fetching.insert(node, Fetching { turn, from });
+            record.abroad().begin_fetching(node, turn, from, self.now);
         }
         (turn, sources)
     }
@@ -338,6 +383,7 @@ impl ObjectDirectory {
         effects: &mut Vec<Effect>,
     ) {
         self.draining.remove(&dead);
+        self.speeds.forget(dead);
         self.on_heirs(dead, why, heirs);
         let homes: BTreeSet<NodeNumber> = heirs.iter().map(|it| it.home).collect();
         let mut concerned = Vec::new();

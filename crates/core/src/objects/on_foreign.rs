@@ -155,6 +155,13 @@ impl ObjectDirectory {
         self.words
     }
 
+    pub(super) fn on_made_here(&mut self, object: ObjectId) {
+        let Some(record) = self.records.get_mut(&object) else { return };
+        if let Some(abroad) = &mut record.abroad {
+            abroad.turn = 0;
+        }
+    }
+
     /// The haul has written all its bytes. It is not needed where nobody asks for it any more, or it has another value here.
     pub(super) fn on_pulled(
         &mut self,
@@ -175,6 +182,7 @@ impl ObjectDirectory {
             }
             return self.touch(object);
         };
+        let turn = record.abroad.as_ref().map_or(0, |abroad| abroad.turn);
         if at_home {
             record.end_fetching(self.node);
             // Those that it was fetched from may be dead.
@@ -190,7 +198,7 @@ impl ObjectDirectory {
         };
         self.records.get_mut(&object).expect("it was just there").state = state;
         if !at_home {
-            self.tell_copied(object, effects);
+            self.tell_copied(object, turn, effects);
         }
         self.answer(object, effects);
         self.answer_nodes(object, effects);

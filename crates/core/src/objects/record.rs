@@ -50,7 +50,7 @@ pub(super) struct Record {
 pub(super) struct Abroad {
     /// At its home: those that have all its bytes. Elsewhere: from where its home said that it can be fetched, the best one first.
     pub(super) copies: Vec<CopyAt>,
-    /// Elsewhere: the turn in which its home said so.
+    /// Elsewhere: the turn in which its home said so; 0 if it is not fetched from there.
     pub(super) turn: u64,
     /// At its home: those to tell when there is a value.
     pub(super) waiting: BTreeSet<NodeNumber>,
@@ -82,6 +82,10 @@ pub(super) struct Fetching {
     pub(super) turn: u64,
     /// The first one that it was told.
     pub(super) from: NodeNumber,
+    /// When that was, if it was told once, and that one lives.
+    pub(super) since: Option<Instant>,
+    /// Since when that one has all bytes.
+    pub(super) source_has_all: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -283,9 +287,37 @@ impl Abroad {
             && self.fetching.is_empty()
     }
 
-    /// How many fetch from that node, as far as its home told them to.
-    pub(super) fn load(&self, node: NodeNumber) -> usize {
-        self.fetching.values().filter(|fetching| fetching.from == node).count()
+    /// That node was told just now to fetch it from another one.
+    pub(super) fn begin_fetching(
+        &mut self,
+        node: NodeNumber,
+        turn: u64,
+        from: NodeNumber,
+        now: Instant,
+    ) {
+        let source_has_all = (!self.fetching.contains_key(&from)).then_some(now);
+        let since = (!self.fetching.contains_key(&node)).then_some(now);
+        self.fetching.insert(node, Fetching { turn, from, since, source_has_all });
+    }
+
+    /// That node has all bytes now.
+    pub(super) fn has_all(&mut self, node: NodeNumber, now: Instant) {
+        for fetching in self.fetching.values_mut().filter(|it| it.from == node) {
+            fetching.source_has_all.get_or_insert(now);
+        }
+    }
+
+    /// How many fetch from each node, as far as its home told them to: those that are not slow, and those that are.
+    pub(super) fn loads(
+        &self,
+        is_slow: impl Fn(NodeNumber) -> bool,
+    ) -> BTreeMap<NodeNumber, (u32, u32)> {
+        let mut loads: BTreeMap<_, (u32, u32)> = BTreeMap::new();
+        for (node, fetching) in &self.fetching {
+            let (others, slow) = loads.entry(fetching.from).or_default();
+            if is_slow(*node) { *slow += 1 } else { *others += 1 }
+        }
+        loads
     }
 
     /// Those that fetched from that node go on at the one before it, if they keep to what they were told.
@@ -294,6 +326,8 @@ impl Abroad {
         for (node, fetching) in &mut self.fetching {
             if fetching.from == dead && *node != before {
                 fetching.from = before;
+                // What it waited for meanwhile is not its own fault.
+                fetching.since = None;
             }
         }
     }

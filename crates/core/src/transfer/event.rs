@@ -127,6 +127,11 @@ pub enum Effect {
         object: ObjectId,
         location: Location,
     },
+    /// The same, of what was made here and is that object: it was not fetched.
+    SealMade {
+        object: ObjectId,
+        location: Location,
+    },
     /// A fold that this node asked for is whole. Its room and slot are those of the process that wants it.
     HandOver {
         made: ObjectId,

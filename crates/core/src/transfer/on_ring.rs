@@ -58,7 +58,7 @@ impl Transfer {
         }
         let Whole { location, outcome, .. } = self.takes_whole(made, true);
         let Outcome { result, .. } = outcome.expect("it was just there");
-        effects.push(Effect::Seal { object: result, location });
+        effects.push(Effect::SealMade { object: result, location });
     }
 
     /// What was made is not needed, or not needed any more: it is the directory's to free.

@@ -486,7 +486,7 @@ impl World {
                     assert!(!std::mem::replace(told, true), "XFER-12: it was told before");
                 }
                 Effect::Want { object } | Effect::WantForHome { object } => self.wants.push(object),
-                Effect::Seal { object, location } => {
+                Effect::Seal { object, location } | Effect::SealMade { object, location } => {
                     let came_as = self.came_as[&location.offset];
                     if object.task.owner == maker() {
                         let is_kept = self.folds.contains_key(&object);

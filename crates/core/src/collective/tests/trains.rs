@@ -8,7 +8,14 @@ impl Bench {
     fn asks_for_some(&mut self, request: u64, nodes: &[&[NodeNumber]]) -> Vec<Effect> {
         let wish = Wish { op: FoldOp::Sum, divide_by: Some(4), for_all: Some(object(RESULT)) };
         let members = members(nodes);
-        self.feed(Event::Asked { asker: ASKER, request, wish, members, more: true })
+        self.feed(Event::Asked {
+            asker: ASKER,
+            request,
+            wish,
+            members,
+            more: true,
+            slow: BTreeSet::new(),
+        })
     }
 
     /// The n-th member, at these nodes.
@@ -122,4 +129,38 @@ fn they_take_no_place_of_other_reduces() {
     let effects = bench.asks_for_some(99, &[&[A]]);
     assert!(matches!(&effects[..], [Effect::Refuse { request: 99, .. }]), "{effects:?}");
     assert_eq!(bench.asks(100, members(&[&[A], &[B]])).len(), 2);
+}
+
+#[test]
+fn if_one_node_is_slow_what_all_read_begins_and_ends_there() {
+    let asks = |nodes: &[&[NodeNumber]], slow: &[NodeNumber]| {
+        let wish = Wish { op: FoldOp::Sum, divide_by: Some(4), for_all: Some(object(RESULT)) };
+        let (members, slow) = (members(nodes), slow.iter().copied().collect());
+        let asked = Event::Asked { asker: ASKER, request: 1, wish, members, more: false, slow };
+        let mut bench = Bench::new();
+        (bench.feed(asked), bench)
+    };
+    let nodes: &[&[NodeNumber]] = &[&[ME], &[A], &[B], &[C]];
+    let (effects, mut bench) = asks(nodes, &[B]);
+    assert_eq!(
+        told(effects),
+        [
+            (ME, made(1), B, object(2), false),
+            (A, made(2), ME, made(1), false),
+            (C, made(3), A, made(2), true),
+            (ME, made(0), C, made(3), true),
+            (A, made(5), ME, made(0), true),
+            (B, made(6), A, made(5), true),
+        ]
+    );
+    let made = bench.feed(Event::Made { made: made(0), location: WHERE });
+    let passed = Effect::PassedSlow { node: B, bytes: WHERE.len, since: Instant::ZERO };
+    assert!(made.contains(&passed), "that shows whether it is slow still: {made:?}");
+    let goes_round =
+        |(effects, _): (_, Bench)| folds_of(effects).iter().all(|(_, fold)| fold.ring.is_some());
+    assert!(goes_round(asks(nodes, &[])));
+    assert!(goes_round(asks(nodes, &[NodeNumber::alone(9)])), "it has no member");
+    assert!(goes_round(asks(nodes, &[A, B])), "one would carry twice as much for the other");
+    assert!(goes_round(asks(&nodes[..2], &[A])), "it carries the same");
+    assert!(goes_round(asks(&[&[ME], &[A], &[B], &[B]], &[A])), "two are at one node");
 }

@@ -1,6 +1,7 @@
 //! Bytes of objects between nodes: the transfers, wired to the directory, to the shell, and to other nodes.
 
 use hoplo_base::{Instant, NodeNumber, ObjectId};
+use hoplo_wire::Location;
 use hoplo_wire::node::{Notice, ToClient};
 use hoplo_wire::peer::Peer;
 
@@ -27,10 +28,10 @@ impl Node {
                 self.pass_to_objects(objects::Event::ExtentReturned { from, offset, len });
             }
             From::AnswerRecall => self.pass_to_objects(objects::Event::ExtentRecalled { from }),
-            From::Seal { object, location } => {
-                let contains = Vec::new();
-                let notice = Notice::Sealed { object, location, contains, holder: from };
-                self.pass_to_objects(objects::Event::Noticed { from, notice });
+            From::Seal { object, location } => self.seal_pulled(object, location),
+            From::SealMade { object, location } => {
+                self.pass_to_objects(objects::Event::MadeHere { object });
+                self.seal_pulled(object, location);
             }
             From::HandOver { made, location } => self.fold_is_whole(made, location),
             From::NoFold { to, made, why, again } => self.no_fold(to, made, why, again),
@@ -57,6 +58,12 @@ impl Node {
             From::Slow { to, ticket } => self.send_peer(to, Peer::Slow { ticket }),
             From::Waits { to, ticket } => self.send_peer(to, Peer::Waits { ticket }),
         }
+    }
+
+    fn seal_pulled(&mut self, object: ObjectId, location: Location) {
+        let from = self.haul();
+        let notice = Notice::Sealed { object, location, contains: Vec::new(), holder: from };
+        self.pass_to_objects(objects::Event::Noticed { from, notice });
     }
 
     /// A node that never hauls has no party for it.

@@ -53,9 +53,9 @@ impl Node {
                 let sealed = objects::Event::FarSealed { copy, object, bytes, contains };
                 self.pass_to_objects(sealed);
             }
-            Peer::Copied { object, word } => {
+            Peer::Copied { object, word, turn } => {
                 let copy = objects::CopyAt { node: from, word };
-                self.pass_to_objects(objects::Event::FarCopied { copy, object });
+                self.pass_to_objects(objects::Event::FarCopied { copy, object, turn });
             }
             Peer::NotCopied { object } => {
                 self.pass_to_objects(objects::Event::FarNotCopied { node: from, object });

@@ -21,7 +21,8 @@ impl Node {
     ) {
         match self.where_members_lie(members) {
             Ok(members) => {
-                let asked = collective::Event::Asked { asker, request, wish, members, more };
+                let slow = self.objects.slow_nodes();
+                let asked = collective::Event::Asked { asker, request, wish, members, more, slow };
                 self.pass_to_collective(asked);
             }
             Err(lost) => {
@@ -80,7 +81,7 @@ impl Node {
 
     fn pass_to_collective(&mut self, event: collective::Event) {
         let mut effects = Vec::new();
-        self.far.collective.handle(event, &mut effects);
+        self.far.collective.handle(self.now, event, &mut effects);
         effects.into_iter().for_each(|effect| self.on_collective(effect));
     }
 
@@ -94,6 +95,9 @@ impl Node {
             From::End { at, made, sealed } => self.send_peer(at, Peer::FoldOver { made, sealed }),
             From::Answer { asker, request, location } => {
                 self.send(asker, ToClient::Reduced { request, result: Ok(location) });
+            }
+            From::PassedSlow { node, bytes, since } => {
+                self.pass_to_objects(objects::Event::PassedSlow { node, bytes, since });
             }
             From::Refuse { asker, request, no } => {
                 // It may be gone.

@@ -238,7 +238,7 @@ fn who_is_asked_fetches_it_without_a_reader_and_keeps_it() {
     assert_eq!(effects, [pull(object, 100, &[THERE])]);
     assert!(!bench.sweep_is_under_way(), "it is on its way");
     let effects = bench.notice(haul, sealed(object, location, &[], haul));
-    assert_eq!(effects, [Effect::TellCopied { object, word: 1 }]);
+    assert_eq!(effects, [Effect::TellCopied { object, word: 1, turn: 1 }]);
     // Nobody uses it, and it stays.
     assert_eq!(bench.sweep_all(), [Effect::Unforeign { object }]);
     assert_eq!(bench.state(object), Some("stored"));

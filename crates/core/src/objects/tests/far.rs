@@ -60,7 +60,7 @@ fn copy(node: NodeNumber) -> CopyAt {
 }
 
 pub(super) fn copied(node: NodeNumber, object: ObjectId) -> Event {
-    Event::FarCopied { copy: copy(node), object }
+    Event::FarCopied { copy: copy(node), object, turn: 0 }
 }
 
 pub(super) fn forget(node: NodeNumber, object: ObjectId) -> Effect {
@@ -304,7 +304,10 @@ fn a_copy_is_pulled_once_however_many_wait_and_its_home_is_told() {
     assert_eq!(bench.want(A, object), []);
     let effects = bench.notice(haul, sealed(object, location, &[], haul));
     let answer = |to| ready(to, object, Value::Stored(location), &[]);
-    assert_eq!(effects, [Effect::TellCopied { object, word: 1 }, answer(A), answer(B), answer(C)]);
+    assert_eq!(
+        effects,
+        [Effect::TellCopied { object, word: 1, turn: 1 }, answer(A), answer(B), answer(C)]
+    );
     assert_eq!(bench.sweep(), [Effect::Unforeign { object }]);
     assert_eq!(bench.state(object), Some("stored"), "kept");
     bench.feed(Event::Forgotten { object, word: 1 });
@@ -528,9 +531,9 @@ fn sources(bench: &mut Bench, node: NodeNumber, object: ObjectId) -> Vec<NodeNum
 }
 
 pub(super) const R1: NodeNumber = NodeNumber::alone(11);
-const R2: NodeNumber = NodeNumber::alone(12);
-const R3: NodeNumber = NodeNumber::alone(13);
-const R4: NodeNumber = NodeNumber::alone(14);
+pub(super) const R2: NodeNumber = NodeNumber::alone(12);
+pub(super) const R3: NodeNumber = NodeNumber::alone(13);
+pub(super) const R4: NodeNumber = NodeNumber::alone(14);
 
 #[test]
 fn those_who_fetch_at_the_same_time_form_a_chain() {
@@ -635,7 +638,7 @@ fn what_the_haul_asks_for_before_the_word_of_its_home_is_here_is_told_when_it_co
     assert_eq!(effects, [pull(object, 100, &[THERE])]);
     let effects = bench.notice(haul, sealed(object, location, &[], haul));
     let answers = [B, haul].map(|to| ready(to, object, Value::Stored(location), &[]));
-    assert_eq!(effects[0], Effect::TellCopied { object, word: 1 });
+    assert_eq!(effects[0], Effect::TellCopied { object, word: 1, turn: 1 });
     assert!(answers.iter().all(|answer| effects.contains(answer)), "{effects:?}");
 }
 

@@ -14,6 +14,7 @@ mod recalls;
 mod references;
 mod replies;
 mod room;
+mod speeds;
 mod wants;
 
 use std::time::Duration;

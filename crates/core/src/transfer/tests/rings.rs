@@ -56,7 +56,8 @@ fn who_reads_the_result_has_it_whatever_comes_first() {
         let mut bench = Bench::going_round();
         assert_eq!(steps[order[0]](&mut bench), []);
         assert_eq!(steps[order[1]](&mut bench), []);
-        assert_eq!(steps[order[2]](&mut bench), sealed(object(RESULT)), "{order:?}");
+        let sealed = Effect::SealMade { object: object(RESULT), location: WHOLE };
+        assert_eq!(steps[order[2]](&mut bench), [sealed], "{order:?}");
         assert_eq!(bench.0.folds(), 0);
     }
 }

@@ -39,7 +39,7 @@ fn who_is_to_copy_it_next_may_ask_when_it_is_the_result() {
     let mut bench = Bench::copying();
     bench.is_received();
     assert_eq!(bench.became(true), []);
-    let seal = Effect::Seal { object: object(RESULT), location: WHOLE };
+    let seal = Effect::SealMade { object: object(RESULT), location: WHOLE };
     assert_eq!(bench.begin(RESULT, 100, &[HOME]), [seal], "somebody reads it here");
     assert_eq!(bench.next_node_asks(5, 2), [Effect::Want { object: object(RESULT) }]);
     let send = Order::Send { to: OTHER, ticket: 5, location: WHOLE, offset: 0, made: false };
