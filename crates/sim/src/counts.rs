@@ -139,6 +139,7 @@ impl Counts {
         "reduces that were in vain",
         "nodes that were declared dead",
         "heads that went on where one died",
+        "heads that went on where a second one died",
         "nodes that noticed that there is no head",
         "deaths that all had passed",
         "objects that another node had when their home died",

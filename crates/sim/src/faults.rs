@@ -70,6 +70,8 @@ pub struct Plan {
     /// The head is killed then, or later, when all nodes have joined; and another one goes on within a time.
     pub head_falls_at: Option<Instant>,
     pub headless_for: Duration,
+    /// So does the one that comes in its place.
+    pub head_falls_again: bool,
     /// On control nodes, which do not die with the head.
     pub control_apart: bool,
     /// Each actor that may restart makes checkpoints.
@@ -124,6 +126,7 @@ impl Plan {
             node_drains_at: None,
             head_falls_at: None,
             headless_for: Duration::ZERO,
+            head_falls_again: false,
             control_apart: false,
             dies_with_copies: false,
             dies_when_named: false,
@@ -180,6 +183,7 @@ impl Plan {
             head_falls_at: (!quiet && apart.one_in(4)).then_some(falls_at),
             headless_for: Duration::from_millis([1, 20, 500, 4000][apart.below(4) as usize]),
             control_apart: apart.one_in(2),
+            head_falls_again: apart.one_in(3),
             news_within: Duration::from_millis(news),
             bulk_window_bytes: window,
             socket_packets: [1, 3, 64][rng.below(3) as usize],

@@ -106,6 +106,9 @@ impl Cluster {
         let rows = Rows::read(&self.control);
         let node = rows.next_number(0);
         self.count("heads that went on where one died");
+        if self.head() != number(0) {
+            self.count("heads that went on where a second one died");
+        }
         self.note(|| format!("{node} goes on as head"));
         let begun = begins_with(&self.plan, 0, Beginning { node, rows });
         self.away.insert(node, begun);
@@ -118,6 +121,9 @@ impl Cluster {
         self.tells_rows(self.rows_at_a_start());
         if !self.groups().is_empty() {
             self.somebody_looks();
+        }
+        if std::mem::take(&mut self.plan.head_falls_again) {
+            self.plan.head_falls_at = Some(self.now + self.rng.delay(Duration::from_millis(50)));
         }
     }
 
