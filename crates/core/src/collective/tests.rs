@@ -31,6 +31,12 @@ fn members(nodes: &[&[NodeNumber]]) -> Vec<Member> {
     nodes.iter().enumerate().map(at).collect()
 }
 
+/// All its members are there, and no node is known to be slow.
+fn asked(request: u64, members: Vec<Member>, for_all: Option<ObjectId>) -> Event {
+    let wish = Wish { op: FoldOp::Sum, divide_by: Some(4), for_all };
+    Event::Asked { asker: ASKER, request, wish, members, more: false, slow: BTreeSet::new() }
+}
+
 struct Bench(Collective);
 
 impl Bench {
@@ -46,29 +52,12 @@ impl Bench {
     }
 
     fn asks(&mut self, request: u64, members: Vec<Member>) -> Vec<Effect> {
-        let wish = Wish { op: FoldOp::Sum, divide_by: Some(4), for_all: None };
-        self.feed(Event::Asked {
-            asker: ASKER,
-            request,
-            wish,
-            members,
-            more: false,
-            slow: BTreeSet::new(),
-        })
+        self.feed(asked(request, members, None))
     }
 
     /// In a ring, as this object.
     fn asks_for_all(&mut self, request: u64, nodes: &[&[NodeNumber]]) -> Vec<Effect> {
-        let wish = Wish { op: FoldOp::Sum, divide_by: Some(4), for_all: Some(object(RESULT)) };
-        let members = members(nodes);
-        self.feed(Event::Asked {
-            asker: ASKER,
-            request,
-            wish,
-            members,
-            more: false,
-            slow: BTreeSet::new(),
-        })
+        self.feed(asked(request, members(nodes), Some(object(RESULT))))
     }
 
     /// What nodes were asked for.
@@ -148,19 +137,10 @@ fn what_cannot_go_round_goes_along_a_chain() {
         !folds.is_empty() && folds.iter().all(|(_, fold)| fold.ring.is_none())
     };
     assert!(is_chain(Bench::new().asks_for_all(1, &[&[A], &[B]])), "none is here");
-    let wish = Wish { op: FoldOp::Sum, divide_by: None, for_all: Some(object(RESULT)) };
     let ask = |change: fn(&mut Vec<Member>)| {
         let mut members = members(&[&[ME], &[A]]);
         change(&mut members);
-        let asked = Event::Asked {
-            asker: ASKER,
-            request: 1,
-            wish,
-            members,
-            more: false,
-            slow: BTreeSet::new(),
-        };
-        Bench::new().feed(asked)
+        Bench::new().feed(asked(1, members, Some(object(RESULT))))
     };
     assert!(is_chain(ask(|members| members[1].bytes += 1)), "they differ in length");
     assert!(is_chain(ask(|members| {
