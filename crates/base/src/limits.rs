@@ -1200,6 +1200,9 @@ pub const CONTROL_PAGE_BYTES: usize = 1024 * 1024;
 /// Rows of one page.
 pub const CONTROL_PAGE_ROWS_MAX: u32 = 10_000;
 
+/// Full pages of the table of nodes that are kept for others who read it.
+pub const CONTROL_PAGES_KEPT: usize = 16;
+
 /// Queries that wait for a lease or for the cold tier.
 pub const CONTROL_QUERIES_MAX: usize = 4096;
 
@@ -1212,10 +1215,10 @@ pub const CONTROL_SUBSCRIPTIONS_MAX: usize = 32 * 1024;
 /// So many subscribers hear each change at once.
 pub const CONTROL_NEWS_AT_ONCE: usize = 32;
 
-/// To more of them a replica that told news waits so long for each until it tells more, `CONTROL_NEWS_GATHERED_MAX` at most: of very many
-/// changes at a time they hear together, and telling takes a part of its time only.
-pub const CONTROL_NEWS_GATHERED_OF_EACH: Duration = Duration::from_micros(50);
-pub const CONTROL_NEWS_GATHERED_MAX: Duration = Duration::from_millis(250);
+/// Of more of them a replica tells so many at a time, which takes it some milliseconds. Then it waits so long for each that it told: of very
+/// many changes at a time they hear together, and telling takes a part of its time only.
+pub const CONTROL_NEWS_TOLD_AT_A_TIME: usize = 500;
+pub const CONTROL_NEWS_GATHERED_OF_EACH: Duration = Duration::from_micros(25);
 
 /// A subscriber hears at least so often how far its cursor moved, if it did.
 pub const CONTROL_SUBSCRIPTION_NEWS: Duration = Duration::from_secs(1);

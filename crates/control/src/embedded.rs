@@ -472,7 +472,9 @@ impl Embedded {
                     Effect::Truncate { after } => self.log.truncate(after),
                     Effect::SnapshotDone { snapshot } => self.log.snapshot_done(snapshot),
                     Effect::Respond { to, response } if to == self.client => match response {
-                        Response::Changes { changes, .. } => self.changes.extend(changes),
+                        Response::Changes { changes, .. } => {
+                            self.changes.extend(changes.into_value())
+                        }
                         other => self.responses.push_back(other),
                     },
                     Effect::Respond { to, response } => self.answers.push((to, response)),

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use hoplo_base::NodeId;
 use serde::{Deserialize, Serialize};
 
+use crate::Shared;
+
 /// The tables; a key belongs to exactly one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Table {
@@ -264,7 +266,7 @@ pub enum Answer {
     Row(Option<Row>),
     /// Rows in order of their keys; where the next page begins, if there is one.
     Page {
-        rows: Vec<(Vec<u8>, Row)>,
+        rows: Shared<Vec<(Vec<u8>, Row)>>,
         next: Option<Vec<u8>>,
     },
 }
@@ -412,7 +414,7 @@ pub enum Response {
         shard: ShardId,
         subscription: u64,
         after: u64,
-        changes: Vec<Change>,
+        changes: Shared<Vec<Change>>,
         upto: u64,
     },
     /// Changes before `oldest` are not remembered any more: read the table again.

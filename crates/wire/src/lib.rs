@@ -27,12 +27,14 @@ pub mod plain;
 pub mod reason;
 pub mod register;
 pub mod reply;
+pub mod shared;
 pub mod why;
 
 pub use bytes::Malformed;
 pub use fold::{Fold, FoldOp, NoReduce, Ring, Wish};
 pub use object::{Failure, FailureKind, Location, Value};
 pub use reason::Reason;
+pub use shared::Shared;
 
 /// Both ends of every connection must have the same; raised with every change of a layout.
 pub const PROTOCOL_VERSION: u32 = 30;

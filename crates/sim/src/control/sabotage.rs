@@ -59,7 +59,9 @@ impl World {
             (Sabotage::LostChange, Message::Response(Response::Changes { changes, .. }))
                 if self.rng.one_in(10) =>
             {
-                changes.pop();
+                let mut some = changes.clone().into_value();
+                some.pop();
+                *changes = some.into();
             }
             (Sabotage::StableTooEarly, Message::Peer(message)) => {
                 if let PeerBody::Forward { stable, .. } = &mut message.body {

@@ -354,6 +354,7 @@ impl Client {
                 self.on_query_refused(now, request, why, effects);
             }
             Response::Changes { shard, subscription, after, changes, upto } => {
+                let changes = changes.into_value();
                 let told = subscriptions::Told { from, shard, after, changes, upto };
                 self.on_changes(now, subscription, told, effects);
             }

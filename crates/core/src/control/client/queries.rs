@@ -97,7 +97,14 @@ impl Client {
                 self.finish(waiting.call, Ok(Done::Row(row)), effects);
             }
             (Answer::Page { rows, next }, Query::Scan { .. }) => {
-                self.page_done(waiting.call, waiting.shard, rows, next, index, effects);
+                self.page_done(
+                    waiting.call,
+                    waiting.shard,
+                    rows.into_value(),
+                    next,
+                    index,
+                    effects,
+                );
             }
             (Answer::Row(_), Query::Scan { .. }) | (Answer::Page { .. }, Query::Get { .. }) => {
                 // The peer does not know what it was asked for.

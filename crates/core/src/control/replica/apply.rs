@@ -100,6 +100,7 @@ impl Replica {
             return (Outcome::Done { version: 0 }, Did::Nothing);
         }
         let applied = self.tables.apply(index, op);
+        self.pages.changed(key);
         let results = (applied.outcome(), Did::from(&applied));
         match applied {
             Applied::Archived(row) => self.cold.put(now, key.clone(), row),
@@ -133,6 +134,7 @@ impl Replica {
         self.known = self.known.max(chunk.as_of);
         self.apply_upto(now, chunk.as_of, effects);
         self.tables.install(chunk);
+        self.pages.forget();
         if chunk.until.is_none() {
             self.sessions = ClientSessions::from_wire(&chunk.sessions, chunk.sessions_over);
             self.history.changes_begin_after(self.applied);
@@ -145,6 +147,7 @@ impl Replica {
     /// Nothing is left of its state but what is on disk.
     pub(super) fn forget_all(&mut self) {
         self.tables = Tables::new();
+        self.pages.forget();
         self.sessions = ClientSessions::new();
         self.history.reset(0, Epoch(0));
         self.known = 0;

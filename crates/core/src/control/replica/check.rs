@@ -1,5 +1,8 @@
 //! The invariants of one replica.
 
+use hoplo_base::limits::CONTROL_PAGE_BYTES;
+use hoplo_wire::control::Table;
+
 use super::{Replica, Role};
 
 impl Replica {
@@ -9,6 +12,10 @@ impl Replica {
         self.sessions.check();
         self.history.check();
         self.cold.check();
+        self.pages.check(|prefix, from, limit| {
+            let limit = limit as usize;
+            self.tables.scan(Table::Node, prefix, from, limit, CONTROL_PAGE_BYTES).rows
+        });
         if self.replaying {
             return;
         }

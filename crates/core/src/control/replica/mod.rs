@@ -67,6 +67,7 @@ mod on_config;
 mod on_peer;
 mod on_query;
 mod on_update;
+mod pages;
 mod snapshot;
 mod start;
 mod status;
@@ -95,6 +96,7 @@ use down::Down;
 pub use event::{Effect, Event};
 use history::History;
 use on_query::Queries;
+use pages::Pages;
 use snapshot::Snapshots;
 pub use status::{Found, Role, Status};
 use subscribe::Subscriptions;
@@ -191,6 +193,7 @@ pub struct Replica {
     ending: BTreeSet<ClientId>,
     archiving: Archiving,
     queries: Queries,
+    pages: Pages,
     subscriptions: Subscriptions,
     story: VecDeque<String>,
 }
@@ -260,6 +263,7 @@ impl Replica {
             ending: BTreeSet::new(),
             archiving: Archiving::default(),
             queries: Queries::default(),
+            pages: Pages::default(),
             subscriptions: Subscriptions::default(),
             story: VecDeque::new(),
         }

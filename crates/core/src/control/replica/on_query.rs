@@ -176,13 +176,20 @@ impl Replica {
                     self.queries.reading.insert(ticket, asked);
                     return;
                 }
-                let from = from.as_deref();
-                let page =
-                    self.tables.scan(*table, prefix, from, limit as usize, CONTROL_PAGE_BYTES);
-                Answer::Page { rows: page.rows, next: page.next }
+                self.page(*table, prefix, from.as_deref(), limit)
             }
         };
         self.respond(&asked, answer, effects);
+    }
+
+    fn page(&mut self, table: Table, prefix: &[u8], from: Option<&[u8]>, limit: u32) -> Answer {
+        if let Some((rows, next)) = self.pages.find(table, prefix, from, limit) {
+            return Answer::Page { rows, next: Some(next) };
+        }
+        let page = self.tables.scan(table, prefix, from, limit as usize, CONTROL_PAGE_BYTES);
+        let (rows, next) = (page.rows.into(), page.next);
+        self.pages.keep(table, prefix, from, limit, &rows, next.as_deref());
+        Answer::Page { rows, next }
     }
 
     fn respond(&self, asked: &Asked, answer: Answer, effects: &mut Vec<Effect>) {
@@ -239,7 +246,7 @@ impl Replica {
             bytes += key.bytes.len() + row.value.len();
             page.push((key.bytes, row));
         }
-        let answer = Answer::Page { rows: page, next: next.map(|next| next.bytes) };
+        let answer = Answer::Page { rows: page.into(), next: next.map(|next| next.bytes) };
         self.respond(&asked, answer, effects);
     }
 

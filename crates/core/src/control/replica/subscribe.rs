@@ -4,8 +4,11 @@
 //! is told so and goes on from where the history begins, after it has read the table again.
 //!
 //! News are told at once. Where many look on, nothing is told for a moment after that, and what comes meanwhile is told together: else a thousand
-//! nodes that join at a time would be a million messages. It ends early when the history would lose what was not looked at since: a flood of
-//! rows of one table must not have all who look on at another one read that again.
+//! nodes that join at a time would be a million messages. No more than some hundreds are told at a time, and the others after a moment, one
+//! round after the other: who tells them has other work, too. Both end early when the history would lose what was not looked at since: a flood
+//! of rows of one table must not have all who look on at another one read that again.
+//!
+//! Those whose cursors are at one place are told the same news, which are gathered and encoded once (`Shared`).
 //!
 //! # Invariants
 //! - CHAIN-8: a subscriber sees each change after its cursor once, in order, or is told `Missed`.
@@ -14,10 +17,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hoplo_base::Instant;
 use hoplo_base::limits::{
-    CONTROL_NEWS_AT_ONCE, CONTROL_NEWS_GATHERED_MAX, CONTROL_NEWS_GATHERED_OF_EACH,
+    CONTROL_NEWS_AT_ONCE, CONTROL_NEWS_GATHERED_OF_EACH, CONTROL_NEWS_TOLD_AT_A_TIME,
     CONTROL_PAGE_BYTES, CONTROL_SUBSCRIPTION_NEWS, CONTROL_SUBSCRIPTIONS_MAX,
 };
-use hoplo_wire::control::{ClientId, Refusal, Response, ShardId, Table};
+use hoplo_wire::Shared;
+use hoplo_wire::control::{Change, ClientId, Refusal, Response, ShardId, Table};
 
 use super::Effect;
 use super::history::History;
@@ -27,6 +31,9 @@ pub struct Subscriptions {
     all: BTreeMap<(ClientId, u64), Subscription>,
     /// Those with credit whose cursor is not at the end.
     behind: BTreeSet<(ClientId, u64)>,
+    /// Of those that were, the ones whose turn in this round is still to come; and the last entry when the round began.
+    round: BTreeSet<(ClientId, u64)>,
+    round_upto: u64,
     /// Nothing is told before.
     gathers_until: Instant,
     /// The entry up to which all with credit were told.
@@ -34,6 +41,12 @@ pub struct Subscriptions {
     /// No cursor that moved without a word is to be told before; absent if none moved.
     reminds_at: Option<Instant>,
 }
+
+/// Changes, and the entry up to which there are no others.
+type News = (Shared<Vec<Change>>, u64);
+
+/// For whoever has enough credit: by table, prefix and cursor.
+type Made = BTreeMap<(Table, Vec<u8>, u64), News>;
 
 #[derive(Clone, Debug)]
 struct Subscription {
@@ -82,16 +95,19 @@ impl Subscriptions {
     pub fn remove(&mut self, client: ClientId, number: u64) {
         self.all.remove(&(client, number));
         self.behind.remove(&(client, number));
+        self.round.remove(&(client, number));
     }
 
     pub fn client_gone(&mut self, client: ClientId) {
         self.all.retain(|(of, _), _| *of != client);
         self.behind.retain(|(of, _)| *of != client);
+        self.round.retain(|(of, _)| *of != client);
     }
 
     /// This replica publishes no more.
     pub fn end_all(&mut self, shard: ShardId, why: &Refusal, effects: &mut Vec<Effect>) {
         self.behind.clear();
+        self.round.clear();
         for ((client, subscription), _) in std::mem::take(&mut self.all) {
             let response = Response::SubscriptionEnded { shard, subscription, why: why.clone() };
             effects.push(Effect::Respond { to: client, response });
@@ -119,19 +135,30 @@ impl Subscriptions {
         if now < self.gathers_until && stays {
             return;
         }
-        self.published = applied;
-        let before = effects.len();
-        for id in std::mem::take(&mut self.behind) {
+        if self.round.is_empty() || !stays {
+            self.round.append(&mut self.behind);
+            self.round_upto = applied;
+        }
+        let mut made = Made::new();
+        let mut told = 0;
+        while told < CONTROL_NEWS_TOLD_AT_A_TIME || !stays {
+            let Some(id) = self.round.pop_first() else { break };
             let Some(subscription) = self.all.get_mut(&id) else { continue };
-            while let Some(response) = subscription.next(now, shard, id.1, history, applied) {
+            let before = effects.len();
+            while let Some(response) =
+                subscription.next(now, shard, id.1, history, applied, &mut made)
+            {
                 effects.push(Effect::Respond { to: id.0, response });
             }
+            told += usize::from(effects.len() > before);
             let moved = [self.reminds_at, subscription.reminder_at()];
             self.reminds_at = moved.into_iter().flatten().min();
         }
-        if effects.len() > before && self.all.len() > CONTROL_NEWS_AT_ONCE {
-            let all = CONTROL_NEWS_GATHERED_OF_EACH * self.all.len() as u32;
-            self.gathers_until = now + all.min(CONTROL_NEWS_GATHERED_MAX);
+        if self.round.is_empty() {
+            self.published = self.round_upto;
+        }
+        if told > 0 && self.all.len() > CONTROL_NEWS_AT_ONCE {
+            self.gathers_until = now + CONTROL_NEWS_GATHERED_OF_EACH * told as u32;
         }
     }
 
@@ -147,7 +174,8 @@ impl Subscriptions {
     }
 
     pub fn next_deadline(&self) -> Option<Instant> {
-        let gathered = (!self.behind.is_empty()).then_some(self.gathers_until);
+        let some = !self.behind.is_empty() || !self.round.is_empty();
+        let gathered = some.then_some(self.gathers_until);
         self.reminds_at.into_iter().chain(gathered).min()
     }
 
@@ -168,6 +196,7 @@ impl Subscription {
         subscription: u64,
         history: &History,
         applied: u64,
+        made: &mut Made,
     ) -> Option<Response> {
         if self.cursor < applied && !history.changes_known_after(self.cursor) {
             // It reads the table again, which says of which entry it is, and subscribes after that.
@@ -177,15 +206,9 @@ impl Subscription {
             return Some(Response::Missed { shard, subscription, oldest });
         }
         let after = self.told;
-        let mut changes = Vec::new();
-        let mut bytes = 0;
-        // An entry is told as a whole (a cursor is an index); its changes may overdraw the credit once.
-        while self.cursor < applied
-            && (changes.len() as u64) < u64::from(self.credit)
-            && bytes < CONTROL_PAGE_BYTES
-        {
-            self.cursor += 1;
-            bytes += history.changes(self.cursor, self.table, &self.prefix, &mut changes);
+        let mut changes = Shared::new(Vec::new());
+        if self.cursor < applied && self.credit > 0 {
+            (changes, self.cursor) = self.news(history, applied, made);
         }
         let due = self.reminder_at().is_some_and(|at| at <= now);
         if changes.is_empty() && !due {
@@ -194,6 +217,26 @@ impl Subscription {
         self.credit = self.credit.saturating_sub(changes.len() as u32);
         (self.told, self.told_at) = (self.cursor, now);
         Some(Response::Changes { shard, subscription, after, changes, upto: self.cursor })
+    }
+
+    /// What comes after its cursor, as far as its credit goes, and up to where that is.
+    fn news(&self, history: &History, applied: u64, made: &mut Made) -> News {
+        let gathered = |credit: u64| {
+            let (mut changes, mut bytes, mut cursor) = (Vec::new(), 0, self.cursor);
+            // An entry is told as a whole (a cursor is an index); its changes may overdraw the credit once.
+            while cursor < applied && (changes.len() as u64) < credit && bytes < CONTROL_PAGE_BYTES
+            {
+                cursor += 1;
+                bytes += history.changes(cursor, self.table, &self.prefix, &mut changes);
+            }
+            (Shared::new(changes), cursor)
+        };
+        let place = (self.table, self.prefix.clone(), self.cursor);
+        let (changes, upto) = made.entry(place).or_insert_with(|| gathered(u64::MAX));
+        if changes.len() as u64 <= u64::from(self.credit) {
+            return (changes.clone(), *upto);
+        }
+        gathered(u64::from(self.credit))
     }
 
     fn reminder_at(&self) -> Option<Instant> {

@@ -175,7 +175,7 @@ impl Truth {
                         truth.push((key.bytes.clone(), row.clone()));
                     }
                 }
-                assert_eq!(*rows, truth, "CTL-2: a page as of {index} of {query:?}");
+                assert_eq!(**rows, truth, "CTL-2: a page as of {index} of {query:?}");
                 assert!(rows.len() <= *limit as usize, "a page has at most {limit} rows");
             }
             (Query::Get { .. }, Answer::Page { .. }) | (Query::Scan { .. }, Answer::Row(_)) => {

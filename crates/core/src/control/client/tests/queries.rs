@@ -29,7 +29,11 @@ fn a_scan_over_shards_ends_where_the_shortest_page_does() {
     world.call(1, Call::Query { query, stale: false });
     assert_eq!(world.queries(), [(1, 0, 1), (2, 1, 2)]);
     let page = |keys: &[&str], next: Option<&str>| Answer::Page {
-        rows: keys.iter().map(|key| (key.as_bytes().to_vec(), row(key, 1))).collect(),
+        rows: keys
+            .iter()
+            .map(|key| (key.as_bytes().to_vec(), row(key, 1)))
+            .collect::<Vec<_>>()
+            .into(),
         next: next.map(|next| next.as_bytes().to_vec()),
     };
     let answer = page(&["a", "c", "e"], Some("f"));

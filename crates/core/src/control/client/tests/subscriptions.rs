@@ -7,7 +7,7 @@ fn change(index: u64) -> Change {
 }
 
 fn changes(after: u64, indexes: &[u64], upto: u64) -> Response {
-    let changes = indexes.iter().copied().map(change).collect();
+    let changes = indexes.iter().copied().map(change).collect::<Vec<_>>().into();
     Response::Changes { shard: ShardId(0), subscription: 7, after, changes, upto }
 }
 

@@ -186,7 +186,7 @@ fn pages_of_a_scan_have_every_row_once() {
         let request = cluster.ask(2, scan, false);
         cluster.run();
         let Some(Ok(Answer::Page { rows, next })) = cluster.answer(request) else { panic!() };
-        seen.extend(rows.into_iter().map(|(key, _)| String::from_utf8(key).unwrap()));
+        seen.extend(rows.iter().map(|(key, _)| String::from_utf8(key.clone()).unwrap()));
         from = next;
         if from.is_none() {
             break;

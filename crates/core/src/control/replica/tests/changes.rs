@@ -1,7 +1,10 @@
 //! Subscriptions.
 
 use super::*;
-use hoplo_base::limits::{CONTROL_NEWS_AT_ONCE, CONTROL_NEWS_GATHERED_OF_EACH};
+use hoplo_base::limits::{
+    CONTROL_NEWS_AT_ONCE, CONTROL_NEWS_GATHERED_OF_EACH, CONTROL_NEWS_TOLD_AT_A_TIME,
+};
+use hoplo_wire::Shared;
 use hoplo_wire::control::Change;
 
 fn subscribe(cluster: &mut Cluster, tail: u64, after: u64, credit: u32) {
@@ -152,46 +155,128 @@ fn a_cursor_that_moves_in_silence_is_told_now_and_then() {
 #[test]
 fn very_many_subscribers_hear_together_what_changes_within_a_moment() {
     let mut cluster = Cluster::new(1);
-    let many = very_many_subscribe(&mut cluster);
+    subscribe_all(&mut cluster, VERY_MANY);
     cluster.update(1, vec![put("a", "1")]).unwrap();
-    assert_eq!(news(&cluster), vec![vec![1]; many as usize], "the first change, at once");
+    assert_eq!(news(&cluster), vec![vec![1]; VERY_MANY], "the first change, at once");
     cluster.responses.clear();
     for _ in 0..5 {
         cluster.update(1, vec![put("a", "1")]).unwrap();
     }
     assert_eq!(news(&cluster), [[0; 0]; 0]);
-    cluster.wait(CONTROL_NEWS_GATHERED_OF_EACH * many as u32);
-    assert_eq!(news(&cluster), vec![vec![2, 3, 4, 5, 6]; many as usize]);
+    cluster.wait(CONTROL_NEWS_GATHERED_OF_EACH * VERY_MANY as u32);
+    assert_eq!(news(&cluster), vec![vec![2, 3, 4, 5, 6]; VERY_MANY]);
 }
 
 /// Hundreds of thousands of actors began within that moment, and each node of the cluster read the table of nodes again.
 #[test]
 fn very_many_subscribers_miss_nothing_when_others_rows_come_in_floods() {
-    let mut cluster = Cluster::with(1, |options| options.recent_bytes = 64 * 1024);
-    let many = very_many_subscribe(&mut cluster);
-    cluster.update(1, vec![put("a", "1")]).unwrap();
-    cluster.responses.clear();
-    for _ in 0..200 {
-        cluster.update(1, vec![put("b", &"x".repeat(1000))]).unwrap();
+    let some = CONTROL_NEWS_TOLD_AT_A_TIME;
+    for many in [VERY_MANY, 2 * some + 1] {
+        let mut cluster = Cluster::with(1, |options| options.recent_bytes = 64 * 1024);
+        subscribe_all(&mut cluster, many);
+        cluster.update(1, vec![put("a", "1")]).unwrap();
+        assert_eq!(news(&cluster), vec![vec![1]; many.min(some)]);
+        for _ in 0..200 {
+            cluster.update(1, vec![put("b", &"x".repeat(1000))]).unwrap();
+        }
+        assert_eq!(news(&cluster), vec![vec![1]; many]);
+        cluster.responses.clear();
+        cluster.update(1, vec![put("a", "1")]).unwrap();
+        cluster.wait(CONTROL_NEWS_GATHERED_OF_EACH * 2 * many as u32);
+        assert!(cluster.replica(1).status().history_bytes <= 66 * 1024);
+        let missed = |(_, _, response): &_| matches!(response, Response::Missed { .. });
+        assert!(!cluster.responses.iter().any(missed));
+        assert_eq!(news(&cluster), vec![vec![202]; many]);
     }
-    cluster.update(1, vec![put("a", "1")]).unwrap();
-    cluster.wait(CONTROL_NEWS_GATHERED_OF_EACH * many as u32);
-    assert!(cluster.replica(1).status().history_bytes <= 66 * 1024);
-    let missed = |(_, _, response): &_| matches!(response, Response::Missed { .. });
-    assert!(!cluster.responses.iter().any(missed));
-    assert_eq!(news(&cluster), vec![vec![202]; many as usize]);
 }
 
-fn very_many_subscribe(cluster: &mut Cluster) -> u64 {
-    let many = 2 * CONTROL_NEWS_AT_ONCE as u64;
-    for subscription in 0..many {
+/// Each of thousands of nodes had every row copied and encoded for itself.
+#[test]
+fn those_who_are_told_the_same_share_it_but_for_one_with_less_credit() {
+    let mut cluster = Cluster::new(1);
+    subscribe_all(&mut cluster, 5);
+    subscribe(&mut cluster, 1, 0, 2);
+    cluster.update(1, vec![put("a1", "1"), put("a2", "1")]).unwrap();
+    cluster.update(1, vec![put("a3", "1"), put("a4", "1")]).unwrap();
+    cluster.update(1, vec![put("a5", "1")]).unwrap();
+    assert_eq!(told_to(&cluster, 9), [[1, 1]], "as far as its credit goes");
+    let mut last = Vec::new();
+    for subscription in 0..5 {
+        assert_eq!(told_to(&cluster, subscription), [vec![1, 1], vec![2, 2], vec![3]]);
+        last.extend(told_as(&cluster, subscription).pop());
+    }
+    assert!(last.iter().all(|changes| changes.is_same(&last[0])));
+}
+
+/// The head's thread was busy for tenths of a second when it told thousands of nodes at a time, and all else waited for that.
+#[test]
+fn no_more_than_some_hundreds_are_told_at_a_time() {
+    let mut cluster = Cluster::new(1);
+    let (some, each) = (CONTROL_NEWS_TOLD_AT_A_TIME, CONTROL_NEWS_GATHERED_OF_EACH);
+    let many = 2 * some + 1;
+    subscribe_all(&mut cluster, many);
+    cluster.update(1, vec![put("a", "1")]).unwrap();
+    assert_eq!(news(&cluster).len(), some);
+    // What others ask for meanwhile has none of them told earlier.
+    cluster.update(1, vec![put("a", "1")]).unwrap();
+    assert_eq!(news(&cluster).len(), some);
+    cluster.wait(each * some as u32);
+    assert_eq!(news(&cluster).len(), 2 * some);
+    cluster.wait(each * (3 * some) as u32);
+    for subscription in 0..many as u64 {
+        let told: Vec<u64> = told_to(&cluster, subscription).concat();
+        assert_eq!(told, [1, 2], "subscription {subscription}");
+    }
+}
+
+/// The replica was told to look after nobody, again and again, until something else changed.
+#[test]
+fn nobody_is_waited_for_who_is_gone_before_its_turn() {
+    let ends: [fn(u64) -> Event; 2] = [
+        |_| Event::ClientGone { client: CLIENT },
+        |subscription| Event::Request {
+            from: CLIENT,
+            request: Request::Unsubscribe { shard: SHARD, subscription },
+        },
+    ];
+    for end in ends {
+        let mut cluster = Cluster::new(1);
+        let many = CONTROL_NEWS_TOLD_AT_A_TIME + 1;
+        subscribe_all(&mut cluster, many);
+        cluster.update(1, vec![put("a", "1")]).unwrap();
+        (0..many as u64).for_each(|subscription| cluster.handle(1, end(subscription)));
+        cluster.wait(CONTROL_NEWS_GATHERED_OF_EACH * 2 * many as u32);
+        let next = cluster.replica(1).next_deadline();
+        assert!(next.is_none_or(|next| next > cluster.now), "{next:?}");
+    }
+}
+
+/// More than hear of each change at once, and less than are told at a time.
+const VERY_MANY: usize = 2 * CONTROL_NEWS_AT_ONCE;
+
+fn subscribe_all(cluster: &mut Cluster, many: usize) {
+    for subscription in 0..many as u64 {
         let (shard, epoch, table, prefix) = (SHARD, Epoch(cluster.epoch), Table::Kv, b"a".to_vec());
         let (after, credit) = (0, 100);
         let request =
             Request::Subscribe { shard, epoch, subscription, table, prefix, after, credit };
         cluster.handle(1, Event::Request { from: CLIENT, request });
     }
-    many
+}
+
+/// Each message that told this one changes.
+fn told_as(cluster: &Cluster, subscription: u64) -> Vec<Shared<Vec<Change>>> {
+    let told = cluster.responses.iter().filter_map(|(_, _, response)| match response {
+        Response::Changes { subscription: to, changes, .. } if *to == subscription => {
+            Some(changes.clone())
+        }
+        _ => None,
+    });
+    told.collect()
+}
+
+fn told_to(cluster: &Cluster, subscription: u64) -> Vec<Vec<u64>> {
+    told_as(cluster, subscription).iter().map(|changes| indexes(changes)).collect()
 }
 
 /// What each message told that told a change.

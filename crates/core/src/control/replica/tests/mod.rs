@@ -6,6 +6,7 @@ mod changes;
 mod disk;
 mod join;
 mod leases;
+mod pages;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
