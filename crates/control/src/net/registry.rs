@@ -15,7 +15,7 @@ use hoplo_core::control::{ControlStore, Entry, MemoryStore, NodeEntry, TokenEntr
 use hoplo_net::join::{Registry, SpendError, Unavailable};
 use hoplo_net::name::{Name, Role};
 use hoplo_net::token::TokenRecord;
-use hoplo_wire::control::{Key, Outcome, Row, Table};
+use hoplo_wire::control::{Key, Op, Outcome, Row, Table};
 use hoplo_wire::join::TokenId;
 
 use crate::clock::as_micros;
@@ -86,7 +86,7 @@ impl StoreRegistry {
         if !any && self.swap(&first, 0)? {
             return Ok(first.node);
         }
-        self.number(Role::Control, host)
+        Ok(self.numbers(&[host])?[0])
     }
 
     /// Nobody joins with it from now on. Whether it was known.
@@ -166,28 +166,41 @@ impl Registry for StoreRegistry {
         Ok(found.map(|(entry, _)| record_of(&entry)))
     }
 
-    fn spend(&mut self, id: TokenId, now: SystemTime) -> Result<(), SpendError> {
+    fn spend(&mut self, id: TokenId, uses: u32, now: SystemTime) -> Result<u32, SpendError> {
         loop {
             let found = self.row::<TokenEntry>(token_key(id)).map_err(SpendError::Unavailable)?;
             let (mut entry, version) = found.ok_or(SpendError::Gone)?;
             let record = record_of(&entry);
             let unfit = |why| SpendError::Unfit { expires: record.expires, why };
             record.fit(now).map_err(unfit)?;
-            entry.uses += 1;
+            let spent = entry.uses_max.map_or(uses, |max| uses.min(max - entry.uses));
+            entry.uses = entry.uses.saturating_add(spent);
             if self.swap(&entry, version).map_err(SpendError::Unavailable)? {
-                return Ok(());
+                return Ok(spent);
             }
         }
     }
 
-    fn number(&mut self, _: Role, host: &str) -> Result<NodeNumber, Unavailable> {
-        loop {
-            let node = self.next_number()?;
-            let entry = NodeEntry::numbered(node, host.to_string());
-            if self.swap(&entry, 0)? {
-                return Ok(node);
+    fn numbers(&mut self, hosts: &[&str]) -> Result<Vec<NodeNumber>, Unavailable> {
+        let mut given: Vec<Option<NodeNumber>> = vec![None; hosts.len()];
+        while given.contains(&None) {
+            let mut tried = Vec::new();
+            for (place, host) in hosts.iter().enumerate().filter(|(at, _)| given[*at].is_none()) {
+                tried.push((place, NodeEntry::numbered(self.next_number()?, host.to_string())));
+            }
+            let put = |(_, entry): &(usize, NodeEntry)| {
+                let (key, value, finished) = (entry.key(), entry.to_value(), false);
+                Op::Put { key, value, expected: Some(0), finished }
+            };
+            let ops = tried.iter().map(put).collect();
+            let outcomes = self.client()?.batch(ops, WITHIN).map_err(unavailable)?;
+            for ((place, entry), outcome) in tried.iter().zip(outcomes) {
+                // One that another control node gave meanwhile is not given again.
+                let is_new = matches!(outcome, Outcome::Done { .. });
+                given[*place] = is_new.then_some(entry.node);
             }
         }
+        Ok(given.into_iter().flatten().collect())
     }
 
     /// A number whose row is gone, too, is never used again.

@@ -1,5 +1,8 @@
 //! Whether somebody joins: what the control node's clerk decides, from what was asked and what the store says.
+//!
+//! All who wait are decided about together: a thousand nodes that join at a time are some tens of questions to the store, not thousands.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hoplo_base::NodeNumber;
@@ -18,11 +21,11 @@ use crate::token::{TokenRecord, Unfit};
 pub trait Registry: Send {
     fn token(&mut self, id: TokenId) -> Result<Option<TokenRecord>, Unavailable>;
 
-    /// One use less, by compare-and-swap: of two who want the last one, one gets it.
-    fn spend(&mut self, id: TokenId, now: SystemTime) -> Result<(), SpendError>;
+    /// So many uses less, or all that are left, by compare-and-swap: of two who want the last one, one gets it. How many were there.
+    fn spend(&mut self, id: TokenId, uses: u32, now: SystemTime) -> Result<u32, SpendError>;
 
-    /// One that was never given before, for this host.
-    fn number(&mut self, role: Role, host: &str) -> Result<NodeNumber, Unavailable>;
+    /// For each of these hosts one that was never given before.
+    fn numbers(&mut self, hosts: &[&str]) -> Result<Vec<NodeNumber>, Unavailable>;
 
     /// Whether the holder of this certificate was declared dead.
     fn is_fenced(&mut self, name: &Name) -> Result<bool, Unavailable>;
@@ -64,34 +67,72 @@ pub(super) enum Asked {
     },
 }
 
+/// Who gets a certificate.
+pub(super) struct Accepted {
+    key: Vec<u8>,
+    name: Name,
+    number: Option<NodeNumber>,
+    members: Vec<String>,
+    /// The token with which it joins; absent for who renews.
+    token: Option<TokenId>,
+    /// That of a node or control node, which is to be numbered.
+    host: Option<String>,
+}
+
 /// A key that who asks has.
 struct ItsKey<'a>(&'a [u8]);
 
-pub(super) fn judge(
-    asked: &Asked,
+/// Of each, in their order.
+pub(super) fn accept<'a>(
+    all: impl Iterator<Item = &'a Asked>,
     registry: &mut dyn Registry,
     authority: &Authority,
     now: SystemTime,
-) -> Answer {
-    let joined = match asked {
-        Asked::Join { channel, join } => joins(*channel, join, registry, authority, now),
-        Asked::Renew { channel, renew, shown } => {
-            renews(*channel, renew, shown, registry, authority, now)
-        }
-    };
-    joined.map_or_else(Answer::Refused, Answer::Joined)
+) -> Vec<Result<Accepted, Refused>> {
+    let mut tokens = BTreeMap::new();
+    let mut silent: Option<Refused> = None;
+    let mut each = Vec::new();
+    for asked in all {
+        let accepted = match (&silent, asked) {
+            (Some(why), _) => Err(why.clone()),
+            (None, Asked::Join { channel, join }) => {
+                joins(*channel, join, &mut tokens, registry, authority, now)
+            }
+            (None, Asked::Renew { channel, renew, shown }) => {
+                renews(*channel, renew, shown, registry, authority, now)
+            }
+        };
+        // The store does not answer: it is waited for once, not for each of them.
+        silent = accepted.as_ref().err().filter(|why| is_silence(why)).cloned();
+        each.push(accepted);
+    }
+    spend(&mut each, registry, now);
+    number(&mut each, registry, authority);
+    each
+}
+
+impl Accepted {
+    pub(super) fn answer(self, authority: &Authority, now: SystemTime) -> Answer {
+        let Self { key, name, number, members, .. } = self;
+        let made = certify(authority, &ItsKey(&key), &name, number, members, now);
+        made.map_or_else(Answer::Refused, Answer::Joined)
+    }
 }
 
 fn joins(
     channel: Channel,
     join: &Join,
+    tokens: &mut BTreeMap<TokenId, TokenRecord>,
     registry: &mut dyn Registry,
     authority: &Authority,
     now: SystemTime,
-) -> Result<Joined, Refused> {
+) -> Result<Accepted, Refused> {
     let request: Request = decode(join.request.as_slice()).map_err(|_| Refused::Malformed)?;
     let (role, host) = (Role::from(request.role), request.host.as_str());
-    let token = registry.token(join.token)?.ok_or(Refused::NoSuchToken)?;
+    let token = match tokens.get(&join.token) {
+        Some(token) => token.clone(),
+        None => registry.token(join.token)?.ok_or(Refused::NoSuchToken)?,
+    };
     // JOIN-3
     if !channel.proves_token(&token, join) {
         return Err(Refused::NotProven);
@@ -105,20 +146,20 @@ fn joins(
     if token.role != role {
         return Err(Refused::OtherRole { token: token.role.into() });
     }
-    let name = |name: &str| Name::new(authority.cluster(), role, name).map_err(|_| Refused::Host);
     // Tried before anything is spent on it.
-    let called = name(&called(host, key))?;
+    let name =
+        Name::new(authority.cluster(), role, &called(host, key)).map_err(|_| Refused::Host)?;
     let members = registry.members()?;
-    // JOIN-4
-    registry.spend(join.token, now)?;
-    let (number, name) = match role {
-        Role::Control | Role::Node => {
-            let number = registry.number(role, host)?;
-            (Some(number), name(&format!("{:x}", number.number()))?)
-        }
-        Role::Client | Role::Operator => (None, called),
-    };
-    certify(authority, &ItsKey(key), &name, number, members, now)
+    tokens.insert(join.token, token);
+    let numbered = matches!(role, Role::Control | Role::Node);
+    Ok(Accepted {
+        key: key.to_vec(),
+        name,
+        number: None,
+        members,
+        token: Some(join.token),
+        host: numbered.then(|| host.to_string()),
+    })
 }
 
 fn renews(
@@ -128,7 +169,7 @@ fn renews(
     registry: &mut dyn Registry,
     authority: &Authority,
     now: SystemTime,
-) -> Result<Joined, Refused> {
+) -> Result<Accepted, Refused> {
     let renewal: Renewal = decode(renew.renewal.as_slice()).map_err(|_| Refused::Malformed)?;
     let key = renewal.key.as_slice();
     if !channel.proves_key_to_renew(key, renew) {
@@ -143,8 +184,64 @@ fn renews(
     if registry.is_fenced(shown)? {
         return Err(Refused::Fenced);
     }
-    let members = registry.members()?;
-    certify(authority, &ItsKey(key), shown, None, members, now)
+    let (key, name, members) = (key.to_vec(), shown.clone(), registry.members()?);
+    Ok(Accepted { key, name, number: None, members, token: None, host: None })
+}
+
+/// JOIN-4: where fewer uses are left than wanted, who asked first gets them.
+fn spend(each: &mut [Result<Accepted, Refused>], registry: &mut dyn Registry, now: SystemTime) {
+    let mut wanted: BTreeMap<TokenId, u32> = BTreeMap::new();
+    for id in each.iter().flatten().filter_map(|it| it.token) {
+        *wanted.entry(id).or_default() += 1;
+    }
+    let mut silent = None;
+    for (id, uses) in wanted {
+        let mut left = match silent.take() {
+            Some(error) => Err(error),
+            None => registry.spend(id, uses, now),
+        };
+        silent = left.as_ref().err().filter(|it| matches!(it, SpendError::Unavailable(_))).cloned();
+        for it in each.iter_mut() {
+            if !it.as_ref().is_ok_and(|it| it.token == Some(id)) {
+                continue;
+            }
+            match &mut left {
+                Ok(0) => *it = Err(Refused::UsedUp),
+                Ok(left) => *left -= 1,
+                Err(error) => *it = Err(error.clone().into()),
+            }
+        }
+    }
+}
+
+/// Their numbers are their names.
+fn number(
+    each: &mut [Result<Accepted, Refused>],
+    registry: &mut dyn Registry,
+    authority: &Authority,
+) {
+    let wait: Vec<_> =
+        each.iter_mut().filter(|it| matches!(it, Ok(it) if it.host.is_some())).collect();
+    if wait.is_empty() {
+        return;
+    }
+    let hosts: Vec<&str> = wait.iter().filter_map(|it| it.as_ref().ok()?.host.as_deref()).collect();
+    let given = registry.numbers(&hosts);
+    for (place, it) in wait.into_iter().enumerate() {
+        let Ok(accepted) = it else { continue };
+        let number = match &given {
+            Ok(given) => given[place],
+            Err(error) => {
+                *it = Err(error.clone().into());
+                continue;
+            }
+        };
+        let name = format!("{:x}", number.number());
+        match Name::new(authority.cluster(), accepted.name.role, &name) {
+            Ok(name) => (accepted.number, accepted.name) = (Some(number), name),
+            Err(_) => *it = Err(Refused::Host),
+        }
+    }
 }
 
 fn certify(
@@ -162,6 +259,10 @@ fn certify(
     let certificate = blob(made.der())?;
     let authority = blob(&authority.certificate())?;
     Ok(Joined { number, certificate, authority, members: Members::of(members) })
+}
+
+fn is_silence(why: &Refused) -> bool {
+    matches!(why, Refused::Unavailable { .. })
 }
 
 /// A client or operator has no number. So that no two have one name, its own key tells it apart from others.

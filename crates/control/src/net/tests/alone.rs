@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use hoplo_core::control::client::CallError;
 use hoplo_core::control::rows::node_key;
 use hoplo_core::control::{ControlStore, Entry, Key, NodeEntry, NodeState, Table};
-use hoplo_net::join::{Admission, JoinError, Joining, join, renew};
+use hoplo_net::join::{Admission, JoinError, Joining, Registry, join, renew};
 use hoplo_net::token::Token;
 use hoplo_wire::control::{Member, Outcome, Refusal, ToCoordinator};
 
@@ -267,6 +267,32 @@ fn a_token_that_was_revoked_lets_nobody_in_and_who_is_dead_renews_nothing() {
     assert!(!registry.revoke(head.token.id()).unwrap());
     let error = head.joins().unwrap_err().to_string();
     assert!(error.contains("token"), "{error}");
+}
+
+/// Two heads' clerks over one store. Each host gets a number of its own, and a row under it, also where another clerk gave the numbers that this
+/// one would have given.
+#[test]
+fn numbers_are_given_to_many_hosts_at_a_time_and_each_only_once() {
+    let folder = Folder::new("alone-numbers");
+    let head = Head::start(&folder.0.join("head"), 0);
+    let file = folder.0.join("head").join("cluster.json");
+    let clerk = || StoreRegistry::new(Cluster::load(&file).unwrap());
+    let (mut one, mut other) = (clerk(), clerk());
+    let hosts = ["a", "b", "c", "d", "e", "f"];
+    let mut given = other.numbers(&hosts[..1]).unwrap();
+    given.extend(one.numbers(&hosts[1..3]).unwrap());
+    // It tries those two first.
+    given.extend(other.numbers(&hosts[3..]).unwrap());
+    let rows = given.clone();
+    head.does(move |store| {
+        for (node, host) in rows.into_iter().zip(hosts) {
+            let entry = NodeEntry::from_row(&store.get(&node_key(node)).unwrap()).unwrap();
+            assert_eq!(entry.hostname, host);
+        }
+    });
+    given.sort_unstable();
+    given.dedup();
+    assert_eq!(given.len(), hosts.len());
 }
 
 #[test]

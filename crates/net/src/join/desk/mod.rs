@@ -28,7 +28,7 @@ use std::time::{Instant, SystemTime};
 use hoplo_base::limits::{JOIN_ASKS_MAX, NET_STRANGERS_KNOWN_MAX, NET_STRANGERS_MAX};
 use hoplo_wire::join::Answer;
 
-use super::judge::{Asked, Registry, judge};
+use super::judge::{Asked, Registry, accept};
 use crate::authority::Authority;
 use crate::descriptors;
 use crate::door::Door;
@@ -178,17 +178,24 @@ struct Clerk {
 
 impl Clerk {
     fn serve(mut self) {
-        while let Ok(Waiting { link, asked, by }) = self.asked.recv() {
+        while let Ok(first) = self.asked.recv() {
             if self.shared.ends.load(Ordering::Relaxed) {
                 return;
             }
-            if Instant::now() >= by {
-                continue;
-            }
+            // The desk bounds how many they are (DESK-1).
+            let mut all: Vec<Waiting> = [first].into_iter().chain(self.asked.try_iter()).collect();
+            all.retain(|waiting| Instant::now() < waiting.by);
             let now = SystemTime::now();
-            let answer = judge(&asked, &mut *self.registry, &self.authority, now);
-            lock(&self.shared.answers).push((link, answer));
-            self.bell.ring();
+            let asked = all.iter().map(|waiting| &*waiting.asked);
+            let each = accept(asked, &mut *self.registry, &self.authority, now);
+            for (waiting, accepted) in all.iter().zip(each) {
+                let answer = match accepted {
+                    Ok(accepted) => accepted.answer(&self.authority, now),
+                    Err(why) => Answer::Refused(why),
+                };
+                lock(&self.shared.answers).push((waiting.link, answer));
+                self.bell.ring();
+            }
         }
     }
 }

@@ -185,11 +185,11 @@ fn a_use_that_was_taken_meanwhile_is_told_as_used_up() {
             self.0.now().tokens.get_mut(&id).unwrap().uses += 1;
             found
         }
-        fn spend(&mut self, id: TokenId, at: SystemTime) -> Result<(), SpendError> {
-            self.0.spend(id, at)
+        fn spend(&mut self, id: TokenId, uses: u32, at: SystemTime) -> Result<u32, SpendError> {
+            self.0.spend(id, uses, at)
         }
-        fn number(&mut self, role: Role, host: &str) -> Result<NodeNumber, Unavailable> {
-            self.0.number(role, host)
+        fn numbers(&mut self, hosts: &[&str]) -> Result<Vec<NodeNumber>, Unavailable> {
+            self.0.numbers(hosts)
         }
         fn is_fenced(&mut self, name: &Name) -> Result<bool, Unavailable> {
             self.0.is_fenced(name)

@@ -78,6 +78,10 @@ impl Drop for Folder {
 struct Store {
     tokens: BTreeMap<TokenId, TokenRecord>,
     given: u32,
+    /// How often somebody asked for a token.
+    lookups: u32,
+    /// How often somebody wanted numbers.
+    numberings: u32,
     /// How often somebody wanted to spend a use.
     spends: u32,
     fenced: BTreeSet<Name>,
@@ -102,27 +106,33 @@ impl Registry for Stored {
             arrived.send(()).unwrap();
             let _ = open.recv();
         }
-        let now = self.now();
+        let mut now = self.now();
+        now.lookups += 1;
         if now.is_gone {
             return Err(Unavailable { why: "no chain\nlives".to_string() });
         }
         Ok(now.tokens.get(&id).cloned())
     }
 
-    fn spend(&mut self, id: TokenId, at: SystemTime) -> Result<(), SpendError> {
+    fn spend(&mut self, id: TokenId, uses: u32, at: SystemTime) -> Result<u32, SpendError> {
         let mut now = self.now();
         now.spends += 1;
         let record = now.tokens.get_mut(&id).ok_or(SpendError::Gone)?;
         let expires = record.expires;
         record.fit(at).map_err(|why| SpendError::Unfit { expires, why })?;
-        record.uses += 1;
-        Ok(())
+        let spent = record.uses_max.map_or(uses, |max| uses.min(max - record.uses));
+        record.uses += spent;
+        Ok(spent)
     }
 
-    fn number(&mut self, _: Role, _: &str) -> Result<NodeNumber, Unavailable> {
+    fn numbers(&mut self, hosts: &[&str]) -> Result<Vec<NodeNumber>, Unavailable> {
         let mut now = self.now();
-        now.given += 1;
-        Ok(NodeNumber::first_given(now.given))
+        now.numberings += 1;
+        let next = |_: &&str| {
+            now.given += 1;
+            NodeNumber::first_given(now.given)
+        };
+        Ok(hosts.iter().map(next).collect())
     }
 
     fn is_fenced(&mut self, name: &Name) -> Result<bool, Unavailable> {

@@ -180,7 +180,8 @@ fn another_version_is_told_which_one_this_is() {
 #[test]
 fn a_store_that_hangs_keeps_only_those_waiting_who_asked_it() {
     let cluster = Cluster::new("hangs");
-    let token = cluster.token();
+    let uses_max = JOIN_ASKS_MAX as u32 / 2 - 1;
+    let token = cluster.token_for(Role::Node, SystemTime::now() + DAY, Some(uses_max));
     let (arrived, arrivals) = channel();
     let (open, opened) = channel();
     cluster.store.now().gate = Some((arrived, opened));
@@ -214,8 +215,43 @@ fn a_store_that_hangs_keeps_only_those_waiting_who_asked_it() {
         Some(Answer::Joined(_)) => None,
         other => Some(other),
     });
-    assert_eq!(busy.collect::<Vec<_>>(), [Some(Answer::Refused(Refused::Busy))]);
-    assert_eq!(cluster.uses(&token) as usize, JOIN_ASKS_MAX / 2);
+    // JOIN-4: of those who waited one more asked than may join.
+    let refused = busy.collect::<Vec<_>>();
+    assert_eq!(refused.len(), 2, "{refused:?}");
+    for why in [Refused::UsedUp, Refused::Busy] {
+        assert!(refused.contains(&Some(Answer::Refused(why))), "{refused:?}");
+    }
+    let store = cluster.store.now();
+    assert_eq!((store.tokens[&token.id()].uses, store.given), (uses_max, uses_max));
+    // It was asked once about the first one, and once about all who waited meanwhile.
+    assert_eq!((store.spends, store.numberings), (2, 2));
+}
+
+/// Nobody of those who wait behind others would be answered in time.
+#[test]
+fn a_silent_store_is_waited_for_once_for_all_who_wait() {
+    let cluster = Cluster::new("silent");
+    let token = cluster.token();
+    let (arrived, arrivals) = channel();
+    let (open, opened) = channel();
+    cluster.store.now().gate = Some((arrived, opened));
+    let ask = || {
+        let mut raw = cluster.raw(&token);
+        let ask = Ask::Join(raw.join(&token, &key()));
+        raw.ask(&ask);
+        raw
+    };
+    let mut all = vec![ask()];
+    arrivals.recv_timeout(SOON).unwrap();
+    // One more than may wait: it is refused when all others do.
+    all.extend((0..JOIN_ASKS_MAX / 2).map(|_| ask()));
+    eventually("one is refused", || cluster.desk.counters().refused == 1);
+    cluster.store.now().is_gone = true;
+    open.send(()).unwrap();
+    let heard: Vec<Refused> = all.iter_mut().map(Raw::refused).collect();
+    let silent = heard.iter().filter(|why| matches!(why, Refused::Unavailable { .. }));
+    assert_eq!(silent.count(), heard.len() - 1, "{heard:?}");
+    assert_eq!(cluster.store.now().lookups, 2);
 }
 
 #[test]
