@@ -11,8 +11,7 @@
    of that, and the heartbeats, is where the line ends.
 4. The control plane (scale_control.py): the head's real machines, with stand-ins for its nodes.
 
-Needs root. HOPLO_SCALE names the program of the model that `make bench-scale` builds. With
-HOPLO_SCALE_LONG=1, also 10,000 nodes join at once: 150 million rows are told, a quarter of an hour.
+Needs root. HOPLO_SCALE names the program of the model that `make bench-scale` builds.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 //! Clusters of up to ten thousand nodes in virtual time (`hoplo_sim::cost`): one experiment, one line of JSON.
 //!
 //! ```text
-//! scale joins|join|idle|busy|deaths|vanish|actors|chain|tasks NODES [NAME=VALUE ...]
+//! scale joins|join|idle|busy|deaths|vanish|actors|stored|chain|tasks NODES [NAME=VALUE ...]
 //! scale small 1
 //! ```
 //! A name is one of the costs (`receive=4000`, in nanoseconds), or of what the experiment asks for: `seconds`, `joining`, `died`, `holders`,
-//! `actors`, `every_us`; of `tasks`: `programs`, `workers`, `cores`, `share`, `batch`, `submit`, `get`, `run`, `daemon`. `deaths` with `actors`: so
+//! `actors`, `shards`, `every_us`; of `tasks`: `programs`, `workers`, `cores`, `share`, `batch`, `submit`, `get`, `run`, `daemon`. `deaths` with `actors`: so
 //! many lie in the head's store. `small` measures the costs that take a program of a few lines (module `small`). `bench/scale.py` asks for all.
 
 mod small;
@@ -13,8 +13,8 @@ mod small;
 use std::collections::BTreeMap;
 
 use hoplo_sim::cost::{
-    Actors, Busy, Costs, Deaths, Ends, Failover, Idle, Joins, Meter, Plane, TaskCosts, Tasks,
-    head_of_a_shard_dies, tasks,
+    Actors, Busy, Costs, Deaths, Ends, Failover, Idle, Joins, Meter, Plane, Stored, TaskCosts,
+    Tasks, head_of_a_shard_dies, tasks,
 };
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
@@ -78,6 +78,12 @@ fn main() {
             let mut plane = joined(meter);
             (of_actors(&plane.make_actors(number("actors", 1e6) as u64)), Some(plane))
         }
+        "stored" => {
+            let (actors, shards) = (number("actors", 1e6) as u64, number("shards", 8.0) as u16);
+            let (found, measured) = joined(meter).make_actors_stored(actors, shards);
+            meter_alone = Some(measured);
+            (of_stored(&found), None)
+        }
         "chain" => {
             let (found, measured) = head_of_a_shard_dies(nodes, costs, meter);
             meter_alone = Some(measured);
@@ -137,7 +143,7 @@ fn costs(number: &impl Fn(&str, f64) -> f64) -> Costs {
 
 fn of_joins(it: &Joins) -> Value {
     json!({ "joined": it.joined, "joined_s": it.joined_s, "known_s": it.known_s, "desk_s": it.desk_s,
-            "decider_s": it.decider_s, "carrier_s": it.carrier_s, "member_s": it.member_s,
+            "clerk_s": it.clerk_s, "decider_s": it.decider_s, "carrier_s": it.carrier_s, "member_s": it.member_s,
             "rows_told": it.rows_told, "frames": it.frames, "flushes": it.flushes,
             "probes": it.probes, "declared_dead": it.declared_dead, "refusals": it.refusals })
 }
@@ -166,6 +172,12 @@ fn of_actors(it: &Actors) -> Value {
     json!({ "made": it.made, "alive_s": it.alive_s, "saved_s": it.saved_s, "per_second": it.per_second,
             "decider_s": it.decider_s, "home_us": it.home_us, "rows_of_each": it.rows_of_each,
             "row_bytes": it.row_bytes, "updates": it.updates, "refusals": it.refusals })
+}
+
+fn of_stored(it: &Stored) -> Value {
+    json!({ "made": it.made, "alive_s": it.alive_s, "saved_s": it.saved_s, "per_second": it.per_second,
+            "busiest_s": it.busiest_s, "shards": it.shards, "rows": it.rows,
+            "fullest_bytes": it.fullest_bytes, "memory_bytes": it.memory_bytes, "refusals": it.refusals })
 }
 
 fn of_failover(it: &Failover) -> Value {

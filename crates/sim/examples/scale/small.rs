@@ -44,7 +44,7 @@ fn entry(at: u32) -> NodeEntry {
 fn frame(clock: Clock) -> u64 {
     let row = Row { value: entry(1).to_value(), version: 2, index: 7, finished: false };
     let change = Change { index: 7, key: entry(1).key(), row: Some(row) };
-    let (shard, changes) = (ShardId(0), vec![change]);
+    let (shard, changes) = (ShardId(0), vec![change].into());
     let frame = Response::Changes { shard, subscription: 1, after: 6, changes, upto: 7 };
     let mut out = Vec::new();
     let began = clock();

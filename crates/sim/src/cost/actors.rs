@@ -32,10 +32,16 @@ pub struct Actors {
 }
 
 /// As many as a batch of the store has.
-const BATCH: usize = hoplo_base::limits::CONTROL_BATCH_OPS_MAX;
+pub(super) const BATCH: usize = hoplo_base::limits::CONTROL_BATCH_OPS_MAX;
 const WITHIN: Duration = Duration::from_secs(3600);
 /// How many a real home makes, to see what one costs.
 const TRIED: u64 = 200;
+
+/// Of another actor, whose number makes its key its own.
+pub(super) fn row_of(row: &ActorEntry, seq: u64) -> ActorEntry {
+    let owner = row.actor.0.owner;
+    ActorEntry { actor: ActorId(TaskId { owner, seq }), ..row.clone() }
+}
 
 impl Plane {
     /// So many in all, evenly over its nodes. Each node forks as many at a time as it has CPUs.
@@ -85,17 +91,16 @@ impl Plane {
     pub fn stores_actors(&mut self, count: u64) {
         let rows = self.tries_home().rows;
         let last = rows.last().expect("an actor that lives has a row");
-        let owner = last.actor.0.owner;
         let mut store = MemoryStore::new();
         for seq in 1..=count {
-            let row = ActorEntry { actor: ActorId(TaskId { owner, seq }), ..last.clone() };
+            let row = row_of(last, seq);
             store.put(row.key(), row.to_value()).expect("a store in memory takes all");
         }
         self.actors = Some(store);
     }
 
     /// A node of this cluster, that knows all others.
-    fn tries_home(&mut self) -> Home {
+    pub(super) fn tries_home(&mut self) -> Home {
         let at = self.members.len() as u32 + 7;
         let mut node = Node::new(config(number(at), self.cpus), Instant(self.now));
         let me = (self.row(at, hoplo_core::control::NodeState::Alive), self.seq + 1_000_000);
@@ -113,11 +118,9 @@ impl Plane {
         let making = self.making.as_mut().expect("they are being made");
         making.made += 1;
         making.last_alive = now;
-        let (owner, seq) = (making.rows[0].actor.0.owner, making.made);
-        // Its number makes its key its own.
-        let actor = ActorId(TaskId { owner, seq });
+        let seq = making.made;
         let op = |row: &ActorEntry| {
-            let row = ActorEntry { actor, ..row.clone() };
+            let row = row_of(row, seq);
             Op::Put { key: row.key(), value: row.to_value(), expected: None, finished: false }
         };
         let ops: Vec<Op> = making.rows.iter().map(op).collect();

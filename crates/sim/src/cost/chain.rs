@@ -6,6 +6,10 @@
 //! ```
 //! Each control node is one server, as its process has one thread for all of this. Disks are not modelled: what is appended is stable at
 //! once. The document lies in a file: changed after `DOCUMENT_NS`.
+//!
+//! Or (`stored`) nobody dies, and the clients are nodes that make actors.
+
+mod stored;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,8 +25,12 @@ use hoplo_wire::control::{
     ClientId, ClusterConfig, ClusterId, Epoch, FromCoordinator, Key, Member, Op, ReplicaId,
     Request, ShardId, Speaker, Table, ToCoordinator,
 };
+use serde::Serialize;
 
+use super::words::encoded_bytes;
 use super::{Costs, Meter, Server};
+use stored::Making;
+pub use stored::Stored;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Failover {
@@ -59,11 +67,14 @@ enum What {
     Calls(u32),
     Ticks,
     Dies,
+    /// One more actor of this node lives.
+    Actor(u32),
 }
 
 struct World {
     costs: Costs,
     meter: Meter,
+    shards: u16,
     now: u64,
     next: u64,
     queue: BTreeMap<(u64, u64), What>,
@@ -82,11 +93,12 @@ struct World {
     told_at: u64,
     resent: u64,
     epoch: u64,
+    making: Option<Making>,
 }
 
 /// One update of each client a second, and then a control node ends.
 pub fn head_of_a_shard_dies(clients: u32, costs: Costs, meter: Meter) -> (Failover, Meter) {
-    let mut world = World::new(clients, costs, meter);
+    let mut world = World::new(clients, SHARDS, costs, meter);
     world.after(0, What::Beats);
     world.after(0, What::Ticks);
     world.run_until(5_000_000_000);
@@ -131,12 +143,12 @@ fn client_id(at: u32) -> ClientId {
 }
 
 impl World {
-    fn new(clients: u32, costs: Costs, meter: Meter) -> Self {
+    fn new(clients: u32, shards: u16, costs: Costs, meter: Meter) -> Self {
         let now = 1_000_000_000;
         let options = CoordinatorOptions {
             me: member(ACTING),
             cluster: ClusterId(1),
-            shards: SHARDS,
+            shards,
             replication: NODES as u8,
             founded: Epoch::first(),
         };
@@ -147,6 +159,7 @@ impl World {
         let mut world = Self {
             costs,
             meter,
+            shards,
             now,
             next: 0,
             queue: BTreeMap::new(),
@@ -165,6 +178,7 @@ impl World {
             told_at: 0,
             resent: 0,
             epoch: 0,
+            making: None,
         };
         for node in 0..NODES {
             let message = ToCoordinator::Register { member: member(node), holds: Vec::new() };
@@ -206,6 +220,7 @@ impl World {
             What::Calls(at) => self.calls(at),
             What::Ticks => self.ticks(),
             What::Dies => self.dies(),
+            What::Actor(at) => self.actor_lives(at),
         }
     }
 
@@ -229,19 +244,33 @@ impl World {
         };
         let now = Instant(self.now);
         let mut effects = Vec::new();
+        let heard = match &event {
+            Event::Request { request, .. } => encoded_bytes(request),
+            Event::Peer { message, .. } => encoded_bytes(message),
+            _ => 0,
+        };
+        let mut appended = false;
         let mut ns = self.costs.receive
+            + self.costs.kilobyte * heard / 1000
             + self.meter.run(what, || {
                 replica.handle(now, event, &mut effects);
                 while let Some(upto) = super::words::logged(&effects) {
+                    appended = true;
                     effects.retain(|effect| !matches!(effect, Effect::Append { .. }));
                     replica.handle(now, Event::Logged { upto }, &mut effects);
                 }
                 effects.len()
             });
-        let sends =
-            |effect: &&Effect| matches!(effect, Effect::Send { .. } | Effect::Respond { .. });
-        let said = effects.iter().filter(sends).count() as u64;
-        ns += said * (self.costs.flush + self.costs.frame);
+        if appended {
+            ns += self.costs.log;
+        }
+        for effect in &effects {
+            ns += match effect {
+                Effect::Send { message, .. } => self.says(message),
+                Effect::Respond { response, .. } => self.says(response),
+                _ => 0,
+            };
+        }
         let done = self.works(node, ns) + self.costs.way;
         for effect in effects {
             match effect {
@@ -266,6 +295,16 @@ impl World {
                 _ => {}
             }
         }
+    }
+
+    /// What it takes to say that.
+    fn says(&mut self, message: &impl Serialize) -> u64 {
+        let mut bytes = Vec::new();
+        let ns = self.meter.run("replica: what it says is encoded", || {
+            hoplo_wire::node::encode(message, &mut bytes);
+            bytes.len()
+        });
+        ns + self.costs.flush + self.costs.kilobyte * bytes.len() as u64 / 1000
     }
 
     fn reports(&mut self, at: u64, node: u64, message: ToCoordinator) {
@@ -383,7 +422,7 @@ impl World {
         let replica = id(DYING);
         self.after(heard, What::Coordinator(Hears::Lost { from: Speaker::Replica(replica) }));
         for node in 1..NODES {
-            for shard in (0..SHARDS).map(ShardId) {
+            for shard in (0..self.shards).map(ShardId) {
                 self.after(heard, What::Replica(node, shard, Event::PeerGone { replica }));
             }
         }
@@ -443,6 +482,9 @@ impl World {
                 Wants::Tell { message, .. } => {
                     let from = Speaker::Client(client_id(at));
                     self.after(self.costs.way, What::Coordinator(Hears::Heard { from, message }));
+                }
+                Wants::Finish { result, .. } if self.making.is_some() => {
+                    self.is_saved(at, result.map(drop));
                 }
                 Wants::Finish { call, result } => {
                     let began = self.begun.remove(&(at, call)).expect("it was begun");

@@ -1,11 +1,13 @@
 //! Nodes join, all at once: a number, a certificate, the node table, a first sign of life.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use hoplo_base::Instant;
-use hoplo_core::control::NodeState;
+use hoplo_base::limits::JOIN_ASKS_MAX;
+use hoplo_core::control::{Entry, NodeEntry, NodeState, TokenEntry};
 use hoplo_core::node::Node;
-use hoplo_wire::control::{Request, Response};
+use hoplo_wire::control::{Op, Query, Request, Response};
+use hoplo_wire::join::{JoinRole, TokenId};
 use hoplo_wire::peer::{Load, Peer};
 
 use super::plane::{DESK, EPOCH, Plane, SHARD, config, number, put, row};
@@ -21,6 +23,7 @@ pub struct Joins {
     pub known_s: f64,
     /// Of one core each.
     pub desk_s: f64,
+    pub clerk_s: f64,
     pub decider_s: f64,
     pub carrier_s: f64,
     /// The busiest decider of another node.
@@ -35,6 +38,22 @@ pub struct Joins {
 }
 
 const PATIENCE_NS: u64 = 3_600_000_000_000;
+/// Of the clerk to the store, until it gives numbers.
+const QUESTIONS: u32 = 4;
+
+/// At the head's desk.
+#[derive(Default)]
+pub(super) struct Joining {
+    /// In the order in which they came.
+    knocking: VecDeque<u32>,
+    at_desk: usize,
+    /// Those that have asked, and those whom the clerk gives numbers.
+    asking: VecDeque<u32>,
+    numbering: Vec<u32>,
+    /// Answers of the store, since the clerk took these up.
+    heard: u32,
+    seq: u64,
+}
 
 impl Plane {
     /// A head alone, and then so many nodes that all begin at once.
@@ -69,6 +88,7 @@ impl Plane {
             joined_s: seconds(last.saturating_sub(began)),
             known_s: seconds(self.last_heard_at.saturating_sub(began)),
             desk_s: seconds(self.desk.busy),
+            clerk_s: seconds(self.clerk.busy),
             decider_s: seconds(self.decider.busy),
             carrier_s: seconds(self.carrier.busy),
             member_s: seconds(self.busiest_member()),
@@ -86,39 +106,100 @@ impl Plane {
     }
 
     pub(super) fn knocks(&mut self, at: u32) {
-        self.knocking.push_back(at);
+        self.joining.knocking.push_back(at);
         self.desk_goes();
     }
 
-    /// The clerk makes one after the other: its number is a row that only one can make.
+    /// No more are at the desk than may ask at a time. The others wait, as real ones that are told to come again.
     fn desk_goes(&mut self) {
-        if !self.numbering.is_empty() {
-            return;
+        while self.joining.at_desk < JOIN_ASKS_MAX
+            && let Some(at) = self.joining.knocking.pop_front()
+        {
+            self.joining.at_desk += 1;
+            let shaken = self.desk.takes(self.now, self.costs.handshake);
+            self.at(shaken, What::Asks(at));
         }
-        let Some(at) = self.knocking.pop_front() else { return };
-        self.numbering.push(at);
-        self.desk_seq += 1;
-        let (seq, answered) = (self.desk_seq, self.desk_seq - 1);
-        let ops = vec![put(&row(at, "", NodeState::Alive, self.cpus), Some(0))];
-        let request = Request::Update { shard: SHARD, epoch: EPOCH, born: 0, seq, answered, ops };
-        let heard = self.desk.takes(self.now, self.costs.join);
-        self.at(
-            heard + self.costs.hand_over,
-            What::ToDecider(Said::Request { from: DESK, request }),
-        );
     }
 
-    /// The desk hears from the store.
-    pub(super) fn numbered(&mut self, response: &Response) {
-        assert!(matches!(response, Response::Updated { .. }), "the desk hears {response:?}");
-        let at = self.numbering.pop().expect("somebody wants a number");
+    pub(super) fn asks_to_join(&mut self, at: u32) {
+        self.joining.asking.push_back(at);
+        self.clerk_goes();
+    }
+
+    fn clerk_goes(&mut self) {
+        if self.joining.numbering.is_empty() && !self.joining.asking.is_empty() {
+            self.joining.numbering = self.joining.asking.drain(..).collect();
+            self.joining.heard = 0;
+            self.clerk_asks();
+        }
+    }
+
+    /// The store, by one question after the other, about all who have asked meanwhile (`hoplo_control::net::registry`): for the token, twice; that
+    /// it is used; for numbers, which are rows that only one can make.
+    fn clerk_asks(&mut self) {
+        let token = TokenEntry {
+            id: TokenId(1),
+            public_key: [0; 32],
+            role: JoinRole::Node,
+            created_us: 0,
+            expires_us: u64::MAX,
+            uses: 1,
+            uses_max: None,
+        };
+        let ops = match self.joining.heard {
+            0 | 1 => None,
+            2 => {
+                let (key, value) = (token.key(), token.to_value());
+                Some(vec![Op::Put { key, value, expected: None, finished: false }])
+            }
+            _ => {
+                let numbered = |at: &u32| NodeEntry::numbered(number(*at), format!("host-{at}"));
+                let rows = self.joining.numbering.iter().map(numbered);
+                Some(rows.map(|row| put(&row, Some(0))).collect())
+            }
+        };
+        let (shard, epoch) = (SHARD, EPOCH);
+        let request = match ops {
+            None => {
+                let query = Query::Get { key: token.key() };
+                Request::Query { shard, epoch, request: 1, query, stale: false }
+            }
+            Some(ops) => {
+                self.joining.seq += 1;
+                let (seq, answered) = (self.joining.seq, self.joining.seq - 1);
+                Request::Update { shard, epoch, born: 0, seq, answered, ops }
+            }
+        };
+        let said = Said::Request { from: DESK, request };
+        self.after(self.costs.hand_over, What::ToDecider(said));
+    }
+
+    /// The clerk hears from the store.
+    pub(super) fn clerk_hears(&mut self, response: &Response) {
+        let is_right = matches!(response, Response::Updated { .. } | Response::Answered { .. });
+        assert!(is_right, "the clerk hears {response:?}");
+        self.joining.heard += 1;
+        if self.joining.heard < QUESTIONS {
+            return self.clerk_asks();
+        }
+        for at in self.joining.numbering.clone() {
+            let of_clerk = self.costs.join.saturating_sub(self.costs.handshake);
+            let made = self.clerk.takes(self.now, of_clerk);
+            self.at(made, What::Certified(at));
+        }
+    }
+
+    pub(super) fn certified(&mut self, at: u32) {
         let sample = (at <= self.samples)
             .then(|| Box::new(Node::new(config(number(at), self.cpus), Instant(self.now))));
         self.members.insert(at, Member::new(at, sample));
         // It is told, and dials the store.
         let dialled = self.desk.takes(self.now, self.costs.handshake);
         self.at(dialled + self.costs.way * 3, What::Admitted(at));
+        self.joining.at_desk -= 1;
         self.desk_goes();
+        self.joining.numbering.retain(|it| *it != at);
+        self.clerk_goes();
     }
 
     pub(super) fn admitted(&mut self, at: u32) {

@@ -89,7 +89,7 @@ impl Plane {
     pub(super) fn answered(&mut self, at: u32, responses: Vec<Response>) {
         for response in responses {
             if at == 0 {
-                self.numbered(&response);
+                self.clerk_hears(&response);
                 continue;
             }
             if !self.members.get(&at).is_some_and(|member| member.lives) {
@@ -104,7 +104,7 @@ impl Plane {
                 Response::Answered { answer: Answer::Page { rows, next }, index, .. } => {
                     self.reads(at, &rows, next, index);
                 }
-                Response::Changes { changes, .. } => self.hears(at, changes),
+                Response::Changes { changes, .. } => self.hears(at, &changes),
                 Response::SubscriptionEnded { why, .. } => {
                     *self.refusals.entry(why.to_string()).or_default() += 1;
                 }
@@ -155,7 +155,7 @@ impl Plane {
         self.at(done.max(shaken) + self.costs.way, What::Ready(at));
     }
 
-    fn hears(&mut self, at: u32, changes: Vec<Change>) {
+    fn hears(&mut self, at: u32, changes: &[Change]) {
         let count = changes.len() as u32;
         let last = changes.last().map_or(0, |change| change.index);
         let changed = changes.iter().filter_map(|it| Some((it.row.as_ref()?, it.index)));
@@ -173,12 +173,14 @@ impl Plane {
     /// Its decider hears of these rows; returns when it has.
     fn takes_rows<'a>(&mut self, at: u32, rows: impl Iterator<Item = (&'a Row, u64)>) -> u64 {
         let mut member = self.members.remove(&at).expect("it lives");
+        const LIVES: &str = "node: another node's row";
         let mut deaths = Vec::new();
         let mut ns = self.costs.receive;
+        let of_living = self.meter.mean(LIVES).unwrap_or(self.costs.frame);
         for (row, index) in rows {
             let kind = self.kind_of(row, index);
             let what = match kind {
-                Kind::Lives => "node: another node's row",
+                Kind::Lives => LIVES,
                 Kind::Dead { .. } => "node: a death",
                 Kind::Settled => "node: a death is settled",
             };
@@ -194,6 +196,7 @@ impl Plane {
             // From the thread that reads the store to the carrier and back.
             ns += 2 * self.costs.frame;
             ns += match &mut member.sample {
+                None if matches!(kind, Kind::Lives) => of_living,
                 None => self.meter.mean(what).unwrap_or(self.costs.frame),
                 Some(_) => {
                     let entry = Box::new(NodeEntry::from_row(row).expect("it is a node's"));

@@ -13,14 +13,15 @@
 //!
 //! - `plane`: the head and its nodes; `joins`, `busy`, `deaths`, `actors` are what happens to them. `turns` and `carrier` are the head's two
 //!   threads, `verdicts` what it writes of deaths, `estates` what nodes tell the heirs of the dead.
-//! - `chain`: a control node that is the head of shards dies: real replicas, a real coordinator, real clients.
+//! - `chain`: control nodes: one that is the head of shards dies, or actors are made, and these have their rows. Real replicas, a real coordinator,
+//!   real clients.
 //! - `tasks`: empty tasks, where every thread is modelled by a cost alone.
 //!
 //! A daemon's turn takes all that came, and writes once for each connection; so under load messages share their system calls, as they do for real.
 //!
 //! # Not modelled
-//! Memory and caches of other sizes than this machine's, bandwidth of networks, lost packets; the desk's limit of those who join at a
-//! time (who is refused dials again); calls and objects between nodes. A node other than the head is one server, for all of its threads. An
+//! Memory and caches of other sizes than this machine's, bandwidth of networks, lost packets; that who finds the desk full dials again (here it
+//! waits in line); calls and objects between nodes. A node other than the head is one server, for all of its threads. An
 //! estate is one small object, that some nodes use, for each dead node: not actors, and not copies that must be made again.
 
 mod actors;
@@ -43,7 +44,7 @@ mod words;
 
 pub use actors::Actors;
 pub use busy::Busy;
-pub use chain::{Failover, head_of_a_shard_dies};
+pub use chain::{Failover, Stored, head_of_a_shard_dies};
 pub use costs::Costs;
 pub use deaths::{Deaths, Ends};
 pub use joins::Joins;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hoplo_base::limits::MEMBER_BEAT;
-use hoplo_base::{Instant, NodeId, NodeNumber, ResourceSet};
+use hoplo_base::{Instant, Map, NodeId, NodeNumber, ResourceSet};
 use hoplo_core::control::replica::{Event as Asked, Replica, ReplicaOptions};
 use hoplo_core::control::{Entry, MemoryStore, NodeEntry, NodeState};
 use hoplo_core::members::{Event as Judged, Judge};
@@ -14,6 +14,7 @@ use hoplo_wire::control::{
 };
 use hoplo_wire::peer::Peer;
 
+use super::joins::Joining;
 use super::words::{Heard, Kind, Making, Member, Said, What};
 use super::{Costs, Meter, Server};
 
@@ -31,6 +32,7 @@ pub struct Plane {
     pub(super) decider: Server,
     pub(super) carrier: Server,
     pub(super) desk: Server,
+    pub(super) clerk: Server,
     pub(super) to_decider: VecDeque<Said>,
     pub(super) to_carrier: VecDeque<Heard>,
     pub(super) decider_turns_at: Option<u64>,
@@ -43,10 +45,7 @@ pub struct Plane {
     pub(super) seq: u64,
     /// The node table as the head reads it: rows with their versions and entries.
     pub(super) rows: BTreeMap<NodeNumber, (NodeEntry, u64, u64)>,
-    /// Those that want a number, in the order in which they came; and those for whom it is being made.
-    pub(super) knocking: VecDeque<u32>,
-    pub(super) numbering: Vec<u32>,
-    pub(super) desk_seq: u64,
+    pub(super) joining: Joining,
 
     /// The n-th node; the first one is the head and is not here.
     pub(super) members: BTreeMap<u32, Member>,
@@ -64,7 +63,7 @@ pub struct Plane {
     /// So many of the first nodes that join are real.
     pub(super) samples: u32,
     /// By entry of the store: what the row says that it wrote.
-    pub(super) kinds: BTreeMap<u64, Kind>,
+    pub(super) kinds: Map<u64, Kind>,
     /// The entry by which the last node of all said where it is, and how many nodes have not heard of it.
     pub(super) last_place: Option<u64>,
     pub(super) all_nodes: usize,
@@ -125,6 +124,7 @@ impl Plane {
             decider: Server::default(),
             carrier: Server::default(),
             desk: Server::default(),
+            clerk: Server::default(),
             to_decider: VecDeque::new(),
             to_carrier: VecDeque::new(),
             decider_turns_at: None,
@@ -135,9 +135,7 @@ impl Plane {
             verdicts: BTreeMap::new(),
             seq: 0,
             rows: BTreeMap::new(),
-            knocking: VecDeque::new(),
-            numbering: Vec::new(),
-            desk_seq: 0,
+            joining: Joining::default(),
             members: BTreeMap::new(),
             probes: 0,
             false_verdicts: 0,
@@ -149,7 +147,7 @@ impl Plane {
             flushes: 0,
             refusals: BTreeMap::new(),
             samples: 0,
-            kinds: BTreeMap::new(),
+            kinds: Map::default(),
             last_place: None,
             all_nodes: 0,
             placed: 0,
@@ -216,6 +214,7 @@ impl Plane {
         self.decider.begin();
         self.carrier.begin();
         self.desk.begin();
+        self.clerk.begin();
         (self.probes, self.false_verdicts, self.verdicts_stored) = (0, 0, 0);
         (self.settlings, self.words) = (0, 0);
         self.to_heirs.clear();
@@ -275,6 +274,8 @@ impl Plane {
             What::Carrier => self.carrier_turns(),
             What::ToCarrier(heard) => self.carries(heard),
             What::Knocks(at) => self.knocks(at),
+            What::Asks(at) => self.asks_to_join(at),
+            What::Certified(at) => self.certified(at),
             What::Admitted(at) => self.admitted(at),
             What::Answers(at, responses) => self.answered(at, responses),
             What::Ready(at) => self.is_ready(at),

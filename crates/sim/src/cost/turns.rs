@@ -10,7 +10,7 @@ use hoplo_wire::control::{Change, ClientId, Op, Outcome, Request, Response};
 use hoplo_wire::peer::Peer;
 
 use super::plane::{DESK, EPOCH, OWN, Plane, SHARD, number};
-use super::words::{Heard, Said, What, logged};
+use super::words::{Heard, Said, What, encoded_bytes, logged};
 
 /// What a turn takes at most.
 pub(super) const TURN_MAX: usize = 4096;
@@ -59,11 +59,14 @@ impl Plane {
         }
         let mut to_members = Vec::new();
         for (client, responses) in out.answers {
-            let bytes: usize = responses.iter().map(bytes).sum();
+            let mut bytes = Vec::new();
+            ns += self.meter.run("store: what a client hears is encoded", || {
+                responses.iter().for_each(|it| hoplo_wire::node::encode(it, &mut bytes));
+                bytes.len()
+            });
             self.frames += responses.len() as u64;
             self.flushes += 1;
-            ns += self.costs.flush + self.costs.frame * responses.len() as u64;
-            ns += self.costs.kilobyte * bytes as u64 / 1000;
+            ns += self.costs.flush + self.costs.kilobyte * bytes.len() as u64 / 1000;
             to_members.push((client, responses));
         }
         let done = self.decider.takes(self.now, ns);
@@ -95,7 +98,9 @@ impl Plane {
                     Request::Credit { .. } => "store: credit",
                     Request::Unsubscribe { .. } => "store: a subscription ends",
                 };
-                self.costs.receive + self.ask(what, Asked::Request { from, request }, out)
+                let bytes = encoded_bytes(&request);
+                let heard = self.costs.receive + self.costs.kilobyte * bytes / 1000;
+                heard + self.ask(what, Asked::Request { from, request }, out)
             }
             Said::StoreTicks => {
                 self.store_tick_at = None;
@@ -203,7 +208,7 @@ impl Plane {
     fn own(&mut self, response: Response, out: &mut Out) {
         match response {
             Response::Changes { changes, .. } => {
-                changes.into_iter().for_each(|change| self.row_changed(change, out));
+                changes.into_value().into_iter().for_each(|change| self.row_changed(change, out));
             }
             Response::Updated { seq, outcomes, .. } => {
                 let Some(ticket) = self.verdicts.remove(&seq) else { return };
@@ -251,19 +256,5 @@ impl Plane {
             self.at(at.0, What::ToDecider(Said::NodeTicks));
         }
         ns
-    }
-}
-
-/// About so many.
-fn bytes(response: &Response) -> usize {
-    match response {
-        Response::Changes { changes, .. } => {
-            let of_row = |change: &Change| change.row.as_ref().map_or(0, |row| row.value.len());
-            changes.iter().map(|change| 40 + of_row(change)).sum()
-        }
-        Response::Answered { answer: hoplo_wire::control::Answer::Page { rows, .. }, .. } => {
-            rows.iter().map(|(_, row)| 40 + row.value.len()).sum()
-        }
-        _ => 40,
     }
 }

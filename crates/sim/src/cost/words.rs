@@ -7,6 +7,7 @@ use hoplo_core::members::{Found, Why};
 use hoplo_core::node::Node;
 use hoplo_wire::control::{ClientId, Op, Request, Response};
 use hoplo_wire::peer::Peer;
+use serde::Serialize;
 
 use super::Server;
 
@@ -16,9 +17,13 @@ pub(super) enum What {
     ToDecider(Said),
     Carrier,
     ToCarrier(Heard),
-    /// Somebody wants a number.
+    /// Somebody wants to join.
     Knocks(u32),
-    /// The desk has made its certificate, and it is connected to the store.
+    /// It is connected to the desk, and has asked.
+    Asks(u32),
+    /// It has a number, and the clerk has made its certificate.
+    Certified(u32),
+    /// It is connected to the store.
     Admitted(u32),
     /// To the n-th node.
     Answers(u32, Vec<Response>),
@@ -159,4 +164,11 @@ pub(super) fn logged(effects: &[Told]) -> Option<u64> {
         Told::Append { upto, .. } => Some(*upto),
         _ => None,
     })
+}
+
+/// What it is on a connection.
+pub(super) fn encoded_bytes(message: &impl Serialize) -> u64 {
+    let mut bytes = Vec::new();
+    hoplo_wire::node::encode(message, &mut bytes);
+    bytes.len() as u64
 }
