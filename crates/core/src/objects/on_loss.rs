@@ -96,15 +96,17 @@ impl ObjectDirectory {
         self.settle(object, State::Failed(failure), Vec::new(), effects);
     }
 
-    /// Nobody told of it, and somebody holds it. True: its owner is asked for it, since it may have kept the lineage.
-    pub(super) fn remake_unknown(&mut self, object: ObjectId, effects: &mut Vec<Effect>) -> bool {
-        let asks = self.is_at_home(object) && self.losses.owners.contains(&object.task.owner);
-        if asks && self.records[&object].is_supported() {
+    /// It may have kept the lineage of what nobody here knows.
+    pub(super) fn owner_may_remake(&self, object: ObjectId) -> bool {
+        self.is_at_home(object) && self.losses.owners.contains(&object.task.owner)
+    }
+
+    /// Its owner is asked for it, if somebody uses it. Else it goes, or a later sweep decides.
+    pub(super) fn remake_unknown(&mut self, object: ObjectId, effects: &mut Vec<Effect>) {
+        if self.records[&object].is_supported() {
             let why = "every reference to it was dropped, before this one was used".to_string();
             self.remake(object, Loss { node: None, why }, effects);
-            return true;
         }
-        false
     }
 
     fn remake(&mut self, object: ObjectId, loss: Loss, effects: &mut Vec<Effect>) {

@@ -154,8 +154,9 @@ impl ObjectDirectory {
         let failure = match &self.records[&object].state {
             State::Unknown { since } | State::Orphaned { since, .. } if *since >= sweep => return,
             State::Unknown { .. } => {
-                if self.remake_unknown(object, effects) {
-                    return;
+                if self.owner_may_remake(object) {
+                    // Of what nobody uses no failure is left for who uses it next.
+                    return self.remake_unknown(object, effects);
                 }
                 let text = self.why_not_inherited(object).unwrap_or_else(|| {
                     format!(

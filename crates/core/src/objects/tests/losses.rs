@@ -175,6 +175,22 @@ fn of_what_nobody_knows_any_more_its_owner_is_asked_if_it_keeps_lineages() {
     assert!(matches!(&effects[..], [Effect::Send { to: B, .. }]), "{effects:?}");
 }
 
+/// An argument that nobody used when its node died was a failure between two sweeps. In that moment its task ran again, and failed by it.
+#[test]
+fn what_was_lost_while_nobody_used_it_is_made_again_for_who_uses_it_next() {
+    let (mut bench, argument) = made_there();
+    bench.feed(far_sealed(THERE, home(2), &[])); // its task's result
+    bench.notice(B, released(argument));
+    bench.feed(gone(THERE));
+    bench.sweep();
+    if bench.sweep_is_under_way() {
+        bench.sweep();
+    }
+    bench.notice(B, hold(argument, B));
+    bench.want_word(B, argument);
+    assert_remade(&bench.sweep_all(), &[argument], "every reference to it was dropped");
+}
+
 #[test]
 fn a_process_that_makes_again_what_its_node_tried_to_fetch_has_it_for_all() {
     let mut bench = Bench::new();
