@@ -15,10 +15,16 @@ use std::sync::Arc;
 
 use hoplo_base::limits::{LINEAGE_BYTES_MAX, LINEAGE_VALUE_BYTES_MAX};
 use hoplo_base::{ActorId, Instant, NodeNumber, ObjectId, TaskId};
-use hoplo_wire::Value;
+use hoplo_wire::{Failure, FailureKind, Value};
 
-use super::remake::Loss;
 use super::{Call, Effect, SessionMachine};
+
+/// As the daemon told it.
+#[derive(Clone, Debug)]
+pub(super) struct Loss {
+    pub(super) node: Option<NodeNumber>,
+    pub(super) why: String,
+}
 
 /// The lineages that this process keeps.
 #[derive(Debug, Default)]
@@ -250,4 +256,14 @@ impl SessionMachine {
             }
         }
     }
+}
+
+/// Its task ran again and did not make it. What its own code, or its workers, did to it is what it is now; where it found no place, the loss
+/// is.
+pub(super) fn in_vain(object: ObjectId, why: &str, failure: Failure) -> Failure {
+    if failure.kind != FailureKind::TaskUnschedulable {
+        return failure;
+    }
+    let text = format!("{object} is lost: {why}. Its task cannot run again: {}", failure.text());
+    Failure::new(FailureKind::ObjectLost, text)
 }

@@ -30,17 +30,11 @@ use hoplo_wire::{Failure, FailureKind, Value};
 
 use super::adopt::one_each;
 use super::call::Values;
+use super::lineage::{Loss, in_vain};
 use super::refs::{Knowledge, State};
 use super::results::Origin;
 use super::tasks::Task;
 use super::{CallOptions, Effect, SessionMachine};
-
-/// As the daemon told it.
-#[derive(Clone, Debug)]
-pub(super) struct Loss {
-    pub(super) node: Option<NodeNumber>,
-    pub(super) why: String,
-}
 
 impl SessionMachine {
     /// A reply brought a result of ours that lies at another node.
@@ -326,14 +320,4 @@ impl SessionMachine {
         let kept = self.lineages.kept.get(&task.seq).filter(|_| task.owner == self.me)?;
         Some((TaskId { owner: self.me, seq: kept.run? }, &kept.why))
     }
-}
-
-/// Its task ran again and did not make it. What its own code, or its workers, did to it is what it is now; where it found no place, the loss
-/// is.
-pub(super) fn in_vain(object: ObjectId, why: &str, failure: Failure) -> Failure {
-    if failure.kind != FailureKind::TaskUnschedulable {
-        return failure;
-    }
-    let text = format!("{object} is lost: {why}. Its task cannot run again: {}", failure.text());
-    Failure::new(FailureKind::ObjectLost, text)
 }

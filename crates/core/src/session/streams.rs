@@ -29,10 +29,9 @@ use hoplo_wire::reply::{ReplyHeader, ReplyKind, ReplyView};
 use hoplo_wire::{Failure, FailureKind, Malformed, Value};
 
 use super::call::{Stage, Values};
+use super::lineage::{Loss, in_vain};
 use super::refs::{Entry, Knowledge, State};
-use super::remake::{Loss, in_vain};
 use super::results::Origin;
-use super::tasks::Task;
 use super::{Effect, SessionMachine};
 
 #[derive(Debug, Default)]
@@ -217,8 +216,10 @@ impl SessionMachine {
 
     /// A run of that number makes the lost item of its own accord. False: another one has to begin.
     pub(super) fn stream_will_make(&mut self, item: ObjectId, seq: u64, loss: &Loss) -> bool {
-        let runs = |task: &&mut Task| task.actor.is_none() && task.cancel.is_none();
-        let Some(record) = self.tasks.get_mut(&seq).filter(runs) else { return false };
+        let Some(record) = self.tasks.get_mut(&seq) else { return false };
+        if record.actor.is_some() || record.cancel.is_some() {
+            return false;
+        }
         let Some(stream) = record.stream.as_mut() else { return false };
         let worker_died = // story 2
             matches!(record.stage, Stage::Placed { worker } if Some(worker.node()) == loss.node);

@@ -1,6 +1,6 @@
 //! Nodes join, all at once: a number, a certificate, the node table, a first sign of life.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use hoplo_base::Instant;
 use hoplo_base::limits::JOIN_ASKS_MAX;
@@ -40,20 +40,6 @@ pub struct Joins {
 const PATIENCE_NS: u64 = 3_600_000_000_000;
 /// Of the clerk to the store, until it gives numbers.
 const QUESTIONS: u32 = 4;
-
-/// At the head's desk.
-#[derive(Default)]
-pub(super) struct Joining {
-    /// In the order in which they came.
-    knocking: VecDeque<u32>,
-    at_desk: usize,
-    /// Those that have asked, and those whom the clerk gives numbers.
-    asking: VecDeque<u32>,
-    numbering: Vec<u32>,
-    /// Answers of the store, since the clerk took these up.
-    heard: u32,
-    seq: u64,
-}
 
 impl Plane {
     /// A head alone, and then so many nodes that all begin at once.

@@ -14,9 +14,22 @@ use hoplo_wire::control::{
 };
 use hoplo_wire::peer::Peer;
 
-use super::joins::Joining;
 use super::words::{Heard, Kind, Making, Member, Said, What};
 use super::{Costs, Meter, Server};
+
+/// At the head's desk.
+#[derive(Default)]
+pub(super) struct Joining {
+    /// In the order in which they came.
+    pub(super) knocking: VecDeque<u32>,
+    pub(super) at_desk: usize,
+    /// Those that have asked, and those whom the clerk gives numbers.
+    pub(super) asking: VecDeque<u32>,
+    pub(super) numbering: Vec<u32>,
+    /// Answers of the store, since the clerk took these up.
+    pub(super) heard: u32,
+    pub(super) seq: u64,
+}
 
 pub struct Plane {
     pub(super) costs: Costs,
