@@ -809,13 +809,22 @@ pub const CONTROL_CLIENT_GRACE: Duration = Duration::from_secs(5);
 /// So long without an answer, and a client asks the coordinators for a newer configuration.
 pub const CONTROL_CLIENT_SILENCE: Duration = Duration::from_millis(50);
 
-/// What was not answered is sent again after so long, and then after twice as long each time, up to the last.
+/// It asks again after twice as long each time, up to this.
+pub const CONTROL_CLIENT_ASKS_LAST: Duration = Duration::from_secs(2);
+
+/// What was not answered is sent again after so long, or after so many times what answers take of late if that is longer, and then after
+/// twice as long each time, up to the last. While connections hold and the chain is the same nothing is lost, so this is for the unforeseen only:
+/// who says again what merely waits in line makes the line longer.
 pub const CONTROL_CLIENT_RESEND_FIRST: Duration = Duration::from_millis(250);
-pub const CONTROL_CLIENT_RESEND_LAST: Duration = Duration::from_secs(2);
+pub const CONTROL_CLIENT_RESEND_USUAL: u32 = 8;
+pub const CONTROL_CLIENT_RESEND_LAST: Duration = Duration::from_secs(30);
 
 /// A connection that could not be made, or a refusal that passes: tried again after so long, and so on up to the last.
 pub const CONTROL_CLIENT_RETRY_FIRST: Duration = Duration::from_millis(1);
 pub const CONTROL_CLIENT_RETRY_LAST: Duration = Duration::from_millis(100);
+
+/// An update that a shard has no time for comes again after about what answers take of late, and so on up to this.
+pub const CONTROL_CLIENT_BUSY_LAST: Duration = Duration::from_secs(1);
 
 /// A client asks the coordinators without cause so often; of chains of one replica each more rarely; and with cause no more often than
 /// the last of these.

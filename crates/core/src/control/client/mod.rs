@@ -22,6 +22,8 @@
 //! - CLIENT-3: `answered` never passes a batch whose outcome was not seen.
 //! - CLIENT-4: bytes that wait are bounded: window and queue of each shard, credit of each subscription.
 //! - CLIENT-5: a subscriber gets each change of a shard after its cursor once, in order, or `Missed`.
+//! - CLIENT-6: an update that has no answer yet is sent again only after several times what answers take of late, and one that a shard had
+//!   no time for after about that long: clients whose updates wait in line do not fill the line.
 
 mod calls;
 mod config;
@@ -381,32 +383,34 @@ impl Client {
 }
 
 impl Silence {
-    /// Something was sent.
-    fn sent(&mut self, now: Instant) {
+    /// Something was sent. An answer takes so long as a rule.
+    fn sent(&mut self, now: Instant, usual: Duration) {
         if self.since.is_none() {
-            *self = Self::begin(now);
+            *self = Self::begin(now, usual);
         }
     }
 
     /// An answer came; `more` are awaited.
-    fn heard(&mut self, now: Instant, more: bool) {
-        *self = if more { Self::begin(now) } else { Self::default() };
+    fn heard(&mut self, now: Instant, usual: Duration, more: bool) {
+        *self = if more { Self::begin(now, usual) } else { Self::default() };
     }
 
-    fn begin(now: Instant) -> Self {
+    fn begin(now: Instant, usual: Duration) -> Self {
+        let resend_after = (usual * limits::CONTROL_CLIENT_RESEND_USUAL)
+            .clamp(limits::CONTROL_CLIENT_RESEND_FIRST, limits::CONTROL_CLIENT_RESEND_LAST);
         Self {
             since: Some(now),
             ask_at: now + limits::CONTROL_CLIENT_SILENCE,
             ask_after: limits::CONTROL_CLIENT_SILENCE,
-            resend_at: now + limits::CONTROL_CLIENT_RESEND_FIRST,
-            resend_after: limits::CONTROL_CLIENT_RESEND_FIRST,
+            resend_at: now + resend_after,
+            resend_after,
         }
     }
 
     fn ask_due(&mut self, now: Instant) -> bool {
         let due = self.since.is_some() && self.ask_at <= now;
         if due {
-            self.ask_after = (self.ask_after * 2).min(limits::CONTROL_CLIENT_RESEND_LAST);
+            self.ask_after = (self.ask_after * 2).min(limits::CONTROL_CLIENT_ASKS_LAST);
             self.ask_at = now + self.ask_after;
         }
         due

@@ -1,5 +1,7 @@
 //! Queries on their way: each goes to the tail (or to any replica, if the caller allows) until answered.
 
+use std::time::Duration;
+
 use hoplo_base::{Instant, limits};
 use hoplo_wire::control::{Answer, Query, Refusal, ReplicaId, Request, ShardId};
 
@@ -62,7 +64,7 @@ impl Client {
         let number = usize::from(waiting.shard.0);
         self.queries.get_mut(&request).expect("it was there").sent_to = to;
         if to.is_some() {
-            self.shards[number].queries_waiting.sent(now);
+            self.shards[number].queries_waiting.sent(now, Duration::ZERO);
         }
     }
 
@@ -90,7 +92,7 @@ impl Client {
         let Some(waiting) = self.queries.remove(&request) else { return };
         let shard = &mut self.shards[usize::from(waiting.shard.0)];
         shard.queries.remove(&request);
-        shard.queries_waiting.heard(now, !shard.queries.is_empty());
+        shard.queries_waiting.heard(now, Duration::ZERO, !shard.queries.is_empty());
         shard.retry_after = std::time::Duration::ZERO;
         match (answer, &waiting.query) {
             (Answer::Row(row), Query::Get { .. }) => {
@@ -126,7 +128,7 @@ impl Client {
         let (call, number) = (waiting.call, usize::from(waiting.shard.0));
         self.trouble = Some(format!("shard {number}: {why}"));
         let shard = &mut self.shards[number];
-        shard.queries_waiting.heard(now, true);
+        shard.queries_waiting.heard(now, Duration::ZERO, true);
         match why {
             Refusal::Stale(_) | Refusal::NotMine(_) => {
                 shard.retry_later(now);

@@ -29,6 +29,8 @@ pub(super) struct Window {
     /// After a refusal for now: when the window is sent again.
     pub(super) again_at: Option<Instant>,
     again_after: Duration,
+    /// How long answers take: the longest of late (CLIENT-6).
+    usual: Duration,
     /// When the window was sent again because of a gap.
     gap_at: Option<Instant>,
 }
@@ -50,8 +52,9 @@ struct Batch {
     /// Whose operations they are: so many of each call, in order.
     shares: Vec<Share>,
     bytes: usize,
-    /// How often it went out.
+    /// How often it went out, and when first.
     sends: u32,
+    sent_at: Instant,
     answered: bool,
 }
 
@@ -88,8 +91,7 @@ impl Client {
                     update.sent = true;
                 }
             }
-            shard.send_batches(last, effects);
-            shard.updates.waiting.sent(now);
+            shard.send_batches(now, last, effects);
         }
     }
 
@@ -105,10 +107,7 @@ impl Client {
         }
         let shard = &mut self.shards[number];
         shard.updates.again_at = None;
-        shard.send_batches(0, effects);
-        if !shard.updates.batches.is_empty() {
-            shard.updates.waiting.sent(now);
-        }
+        shard.send_batches(now, 0, effects);
         self.pump(now, number, effects);
     }
 
@@ -139,8 +138,9 @@ impl Client {
         batch.answered = true;
         batch.ops = Vec::new();
         let shares = std::mem::take(&mut batch.shares);
+        let took = now.since(batch.sent_at);
         found.updates.open = true;
-        found.updates.answered(now);
+        found.updates.answered(now, took);
         let mut rest = outcomes.as_slice();
         for share in shares {
             let (mine, others) = rest.split_at(share.places.len());
@@ -167,7 +167,7 @@ impl Client {
         if window.batch(seq).is_none_or(|batch| batch.answered) {
             return;
         }
-        window.waiting.heard(now, true);
+        window.waiting.heard(now, window.usual, true);
         match why {
             Refusal::Stale(_) | Refusal::NotMine(_) => {
                 window.again_later(now);
@@ -343,11 +343,14 @@ impl Client {
 }
 
 impl super::Shard {
-    fn send_batches(&mut self, from: usize, effects: &mut Vec<Effect>) {
+    fn send_batches(&mut self, now: Instant, from: usize, effects: &mut Vec<Effect>) {
         let head = self.chain.members[0].replica;
         let (born, answered) = (self.updates.born, self.updates.answered_seq());
         for batch in self.updates.batches.range_mut(from..).filter(|batch| !batch.answered) {
             batch.sends += 1;
+            if batch.sends == 1 {
+                batch.sent_at = now;
+            }
             effects.push(Effect::Send {
                 to: head,
                 request: Request::Update {
@@ -359,6 +362,9 @@ impl super::Shard {
                     ops: batch.ops.clone(),
                 },
             });
+        }
+        if !self.updates.batches.is_empty() {
+            self.updates.waiting.sent(now, self.updates.usual);
         }
     }
 }
@@ -419,8 +425,8 @@ impl Window {
 
     fn push_batch(&mut self, ops: Vec<Op>, shares: Vec<Share>, bytes: usize) {
         self.last_seq += 1;
-        let (seq, sends, answered) = (self.last_seq, 0, false);
-        self.batches.push_back(Batch { seq, ops, shares, bytes, sends, answered });
+        let (seq, sends, sent_at, answered) = (self.last_seq, 0, Instant::ZERO, false);
+        self.batches.push_back(Batch { seq, ops, shares, bytes, sends, sent_at, answered });
     }
 
     fn batch(&mut self, seq: u64) -> Option<&mut Batch> {
@@ -429,14 +435,15 @@ impl Window {
         self.batches.get_mut(place)
     }
 
-    /// One batch was; drops what needs no memory any more.
-    fn answered(&mut self, now: Instant) {
+    /// One batch was, which took so long; drops what needs no memory any more.
+    fn answered(&mut self, now: Instant, took: Duration) {
+        self.usual = took.max(self.usual - self.usual / 8);
         while self.batches.front().is_some_and(|batch| batch.answered) {
             self.batches.pop_front();
         }
         self.again_after = Duration::ZERO;
         self.gap_at = None;
-        self.waiting.heard(now, !self.batches.is_empty());
+        self.waiting.heard(now, self.usual, !self.batches.is_empty());
     }
 
     /// All batches up to this one were.
@@ -446,8 +453,11 @@ impl Window {
 
     fn again_later(&mut self, now: Instant) {
         if self.again_at.is_none() {
-            self.again_after = (self.again_after * 2)
-                .clamp(limits::CONTROL_CLIENT_RETRY_FIRST, limits::CONTROL_CLIENT_RETRY_LAST);
+            let first = self.usual.min(limits::CONTROL_CLIENT_BUSY_LAST);
+            self.again_after = (self.again_after * 2).clamp(
+                first.max(limits::CONTROL_CLIENT_RETRY_FIRST),
+                limits::CONTROL_CLIENT_BUSY_LAST,
+            );
             self.again_at = Some(now + self.again_after);
         }
     }

@@ -133,6 +133,18 @@ impl World {
         self.event(Event::Tick);
     }
 
+    /// How many updates leave before so much time is over.
+    fn sent_within(&mut self, time: Duration) -> usize {
+        let end = self.now + time;
+        let mut sent = self.updates().len();
+        while let Some(at) = self.client.next_deadline().filter(|at| *at < end) {
+            self.after(at.since(self.now));
+            sent += self.updates().len();
+        }
+        self.now = end;
+        sent
+    }
+
     fn call(&mut self, call: u64, what: Call) {
         self.event(Event::Call { call, what, deadline: self.now + Duration::from_secs(10) });
     }

@@ -253,3 +253,50 @@ fn too_much_at_once_is_refused_here() {
     let finished = world.finished();
     assert!(matches!(&finished[..], [(2, Err(CallError::Overloaded { .. }))]), "{finished:?}");
 }
+
+/// A million actors that were made at once were said again for longer than they were said: by clients whose updates waited in line.
+#[test]
+fn who_merely_waits_in_line_does_not_make_it_longer() {
+    let mut world = World::ready();
+    let slow = Duration::from_secs(1);
+    world.call(1, Call::Update(vec![put("a")]));
+    assert_eq!(world.sent_within(limits::CONTROL_CLIENT_RESEND_FIRST * 2), 2, "nothing is known");
+    world.now = world.now + slow;
+    world.updated(1, &[1]);
+    world.take();
+    // Answers take more than a second here.
+    world.call(2, Call::Update(vec![put("a")]));
+    assert_eq!(world.sent_within(slow * 8), 1);
+    assert_eq!(world.sent_within(slow * 5), 1, "it may be lost all the same");
+    world.take();
+    // What takes no time any more is known to, after some answers.
+    world.updated(2, &[1]);
+    for call in 3..=60 {
+        world.call(call, Call::Update(vec![put("a")]));
+        world.updated(call, &[1]);
+    }
+    world.take();
+    world.call(61, Call::Update(vec![put("a")]));
+    assert_eq!(world.sent_within(limits::CONTROL_CLIENT_RESEND_FIRST * 2), 2);
+}
+
+#[test]
+fn a_shard_that_has_no_time_is_asked_again_after_what_answers_take() {
+    let mut world = World::ready();
+    world.call(1, Call::Update(vec![put("a")]));
+    world.now = world.now + Duration::from_millis(200);
+    world.updated(1, &[1]);
+    world.call(2, Call::Update(vec![put("a")]));
+    world.take();
+    let mut waits = Vec::new();
+    for _ in 0..5 {
+        world.refused(2, Refusal::Busy("the chain does not keep up".to_string()));
+        let refused = world.now;
+        while world.updates().is_empty() {
+            let due = world.client.next_deadline().unwrap();
+            world.after(due.since(world.now));
+        }
+        waits.push(world.now.since(refused).as_millis());
+    }
+    assert_eq!(waits, [200, 400, 800, 1000, 1000]);
+}
