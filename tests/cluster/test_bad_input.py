@@ -190,7 +190,7 @@ def text(value: bytes) -> bytes:
 class Stranger:
     """A client that speaks the protocol byte by byte, over a unix socket."""
 
-    def __init__(self, cluster: Cluster, protocol: int = 5, program: bytes = b"hoplo 99.9") -> None:
+    def __init__(self, cluster: Cluster, protocol: int = 6, program: bytes = b"hoplo 99.9") -> None:
         self.peer = socket.socket(socket.AF_UNIX)
         self.peer.settimeout(10)
         self.peer.connect(cluster.nodes[0].address)

@@ -158,8 +158,8 @@ class Speaker:
         raw = socket.create_connection(place(node), 10)
         self.peer = tls_of(folder).wrap_socket(raw, server_hostname="hoplo")
         ours = int(json.loads(cluster.file.read_text())["cluster"], 16)
-        # Hello { protocol 5, program "x", cluster, who }
-        self.send(number(0) + number(5) + number(1) + b"x" + number(ours) + who)
+        # Hello { protocol 6, program "x", cluster, who }
+        self.send(number(0) + number(6) + number(1) + b"x" + number(ours) + who)
 
     def send(self, body: bytes) -> None:
         self.peer.sendall(len(body).to_bytes(4, "little") + body)

@@ -48,7 +48,7 @@ pub enum Frame {
 }
 
 /// Of the layouts in `wire::control` and of `Frame`; raised with every change of one.
-pub const PROTOCOL: u32 = 5;
+pub const PROTOCOL: u32 = 6;
 
 /// What control nodes and their clients speak.
 #[derive(Debug)]
