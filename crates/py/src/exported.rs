@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use hoplo_base::limits::{INLINE_BYTES_MAX, JOB_FUNCTION_BYTES_MAX, SHOWN_NAME_BYTES_MAX};
-use hoplo_base::{FunctionId, shown};
+use hoplo_base::{FunctionId, JobId, shown};
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyException, PyRuntimeError};
 use pyo3::prelude::*;
@@ -59,7 +59,7 @@ impl Exported {
             let text = format!("{} belongs to a session that was shut down", self.name);
             PyRuntimeError::new_err(text)
         })?;
-        fetch(py, &*session::current(py)?, key)
+        fetch(py, &*session::current(py)?, key, None)
     }
 
     /// Exports `target` unless that was done; `None`: this process has only the key.
@@ -178,20 +178,22 @@ fn loaded_from(target: &Bound<'_, PyAny>) -> Option<(u32, FunctionId)> {
     LOADED.lock().as_ref()?.get(&(target.as_ptr() as usize)).copied()
 }
 
-/// What was exported under `key`, if anything was.
+/// What was exported under `key`, if anything was. `job`: of the task that needs it, which may be another job's than this process.
 pub(crate) fn pickle_of(
     py: Python<'_>,
     session: &Session,
     key: FunctionId,
+    job: Option<JobId>,
 ) -> PyResult<Option<Vec<u8>>> {
-    python::interruptible(py, |gives_up| session.client.fetch_function(key, gives_up))
+    python::interruptible(py, |gives_up| session.client.fetch_function(key, job, gives_up))
 }
 
-/// Unpickles what was exported under `key`.
+/// Unpickles what was exported under `key`; `job` as of `pickle_of`.
 pub(crate) fn fetch<'py>(
     py: Python<'py>,
     session: &Session,
     key: FunctionId,
+    job: Option<JobId>,
 ) -> PyResult<Bound<'py, PyAny>> {
     static FETCHED: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
     let fetched = FETCHED.get_or_init(py, || PyDict::new(py).unbind()).bind(py);
@@ -199,7 +201,7 @@ pub(crate) fn fetch<'py>(
     if let Some(known) = fetched.get_item(&name)? {
         return Ok(known);
     }
-    let bytes = pickle_of(py, session, key)?.ok_or_else(|| {
+    let bytes = pickle_of(py, session, key, job)?.ok_or_else(|| {
         PyRuntimeError::new_err(format!("{key} was never exported in this session"))
     })?;
     let target = values::load(&PyBytes::new(py, &bytes), None).map_err(|error| {

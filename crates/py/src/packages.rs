@@ -112,7 +112,7 @@ pub(crate) fn _export_package(py: Python<'_>, content: &Bound<'_, PyAny>) -> PyR
     let hash: String = key.0.iter().map(|byte| format!("{byte:02x}")).collect();
     let known = session.client.has_exported(key)
         // In a worker the program may have done it before; else it asks for nothing.
-        || (session.is_worker && exported::pickle_of(py, &session, key)?.is_some());
+        || (session.is_worker && exported::pickle_of(py, &session, key, None)?.is_some());
     if !known {
         let mut contains = Contained::default();
         let make = EXPORTED.get(py)?;
@@ -130,7 +130,7 @@ pub(crate) fn _export_package(py: Python<'_>, content: &Bound<'_, PyAny>) -> PyR
 pub(crate) fn _fetch_package<'py>(py: Python<'py>, hash: &str) -> PyResult<Bound<'py, PyAny>> {
     let session = session::current(py)?;
     let key = key_of(hash).ok_or_else(|| PyValueError::new_err(format!("{hash} is no hash")))?;
-    let pickle = exported::pickle_of(py, &session, key)?.ok_or_else(|| {
+    let pickle = exported::pickle_of(py, &session, key, None)?.ok_or_else(|| {
         PyRuntimeError::new_err("nobody of this job has sent it, or its job has ended")
     })?;
     let value = values::load(&PyBytes::new(py, &pickle), None)?;

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hoplo_base::bundles::whole_cpus;
-use hoplo_base::{FunctionId, Map, TaskId};
+use hoplo_base::{FunctionId, JobId, Map, TaskId};
 use hoplo_client::{Client, Hooks, IncomingCall, Nudge, Patience, RunningCall, Work};
 use hoplo_folders::Wait;
 use hoplo_wire::call::{CallKind, CallView};
@@ -202,7 +202,7 @@ impl Worker {
         if let Err(error) = self.grant(py, gpus, cpus) {
             return call.fail(py, Fault::Raised(error));
         }
-        let function = match self.function(py, call.header.function) {
+        let function = match self.function(py, call.header.function, call.header.job) {
             Ok(function) => function,
             Err(fault) => return call.fail(py, fault),
         };
@@ -241,11 +241,16 @@ impl Worker {
         Ok(())
     }
 
-    fn function(&mut self, py: Python<'_>, id: FunctionId) -> Result<&mut Function, Fault> {
+    fn function(
+        &mut self,
+        py: Python<'_>,
+        id: FunctionId,
+        job: JobId,
+    ) -> Result<&mut Function, Fault> {
         // Not an entry: the borrow would reach over the fetch.
         if !self.functions.contains_key(&id) {
             self.packages.unpack(py, &self.session).map_err(Fault::Argument)?;
-            let target = exported::fetch(py, &self.session, id)?;
+            let target = exported::fetch(py, &self.session, id, Some(job))?;
             let name = target
                 .getattr(intern!(py, "__qualname__"))
                 .or_else(|_| target.getattr(intern!(py, "__name__")))
@@ -418,7 +423,8 @@ impl Worker {
         if call.header.kind != CallKind::Create {
             return Err(errors::malformed("an actor's frame is no constructor call").into());
         }
-        let class = exported::fetch(py, &self.session, call.header.function)?;
+        let class =
+            exported::fetch(py, &self.session, call.header.function, Some(call.header.job))?;
         let groups = PyDict::new(py);
         for (name, limit) in &interface.groups {
             groups.set_item(name, limit)?;

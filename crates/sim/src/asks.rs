@@ -5,7 +5,7 @@ mod questions;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use hoplo_base::{ActorId, FunctionId, ObjectId, ProcessId};
+use hoplo_base::{ActorId, FunctionId, JobId, ObjectId, ProcessId};
 use hoplo_core::session::{CreateActor, Effect, SessionMachine};
 use hoplo_wire::node::{ActorCreated, KvOperation, ToClient, ToNode};
 use hoplo_wire::{FoldOp, Location, Value, Wish};
@@ -23,8 +23,8 @@ pub use questions::{Asked, Questions};
 #[derive(Debug, Default)]
 pub struct Asks {
     exported: BTreeSet<FunctionId>,
-    /// Asked for, and there once they came.
-    functions: BTreeMap<FunctionId, bool>,
+    /// Each is there, or was asked for by a task of that job.
+    functions: BTreeMap<FunctionId, Option<JobId>>,
     requests: u64,
     answers: BTreeMap<u64, ToClient>,
     /// Of reduces whose members come one after the other.
@@ -44,7 +44,7 @@ impl Asks {
     }
 
     pub fn has_function(&self, function: FunctionId) -> bool {
-        self.functions.get(&function).copied().unwrap_or(false)
+        self.functions.get(&function).is_some_and(Option::is_none)
     }
 }
 
@@ -63,12 +63,12 @@ impl Cluster {
     }
 
     /// Whether the function is here; else it was asked for.
-    pub fn has_function(&mut self, id: ProcessId, function: FunctionId) -> bool {
-        match self.client(id).asks.functions.get(&function).copied() {
-            Some(here) => here,
+    pub fn has_function(&mut self, id: ProcessId, function: FunctionId, job: JobId) -> bool {
+        match self.client(id).asks.functions.get(&function) {
+            Some(asked) => asked.is_none(),
             None => {
-                self.client(id).asks.functions.insert(function, false);
-                self.say(id, ToNode::Fetch { function });
+                self.client(id).asks.functions.insert(function, Some(job));
+                self.say(id, ToNode::Fetch { function, job: Some(job) });
                 false
             }
         }
@@ -77,7 +77,8 @@ impl Cluster {
     pub fn answered(&mut self, id: ProcessId, message: ToClient) {
         match message {
             ToClient::Function { function, bytes } => {
-                let job = self.clients[&id].job;
+                let asked = self.clients[&id].asks.functions.get(&function).copied().flatten();
+                let job = asked.expect("it comes once to who asked for it");
                 let home = self.host(job.node());
                 let job = home.daemon.node.job(job).filter(|_| !home.dead);
                 let ended = job.is_none_or(|job| job.ended_us.is_some());
@@ -87,7 +88,7 @@ impl Cluster {
                     None => assert!(ended, "{id} runs {function}, which was never exported"),
                 }
                 self.count("functions fetched");
-                self.client(id).asks.functions.insert(function, true);
+                self.client(id).asks.functions.insert(function, None);
             }
             ToClient::ActorCreated { request, .. }
             | ToClient::ActorFound { request, .. }

@@ -44,7 +44,8 @@ pub(super) struct Asker {
 
 #[derive(Debug)]
 enum For {
-    Process(ProcessId),
+    /// For a task of this job.
+    Process(ProcessId, JobId),
     /// A node whose process asked.
     Node(NodeNumber),
     /// Processes here, and nobody else has it: its row, of this job, names its other parts.
@@ -106,9 +107,9 @@ impl Node {
         }
     }
 
-    /// An unknown function is answered after a sweep: its export may lie in another socket. A process that
-    /// adopted a task of another job asks for what that job exported: an id is a hash of the content, so the
-    /// same id is the same function.
+    /// An unknown function is answered after a sweep: its export may lie in another socket. The job is that of the task which calls it. A process
+    /// that adopted a task of another job asks for what that one exported. An id is a hash of the content, so the same id is the same function, and
+    /// what any job exported will do.
     pub(super) fn fetch(
         &mut self,
         process: ProcessId,
@@ -121,7 +122,7 @@ impl Node {
         }
         match self.exported_keys(job, function) {
             Some(keys) => {
-                let for_whom = For::Process(process);
+                let for_whom = For::Process(process, job);
                 let asked = Asked::Function(Asker { function, for_whom });
                 self.ask(Question::Get { keys }, asked);
             }
@@ -179,11 +180,12 @@ impl Node {
         });
         let function = asker.function;
         match asker.for_whom {
-            For::Process(process) => {
-                let job = self.processes.get(&process).map(|process| process.job);
+            For::Process(process, job) => {
                 // It was another job's, and its rows went with that one.
-                let asks_on = |job| bytes.is_none() && self.fetch_far(process, job, function);
-                if !job.is_some_and(asks_on) {
+                let asks_on = bytes.is_none()
+                    && self.processes.contains_key(&process)
+                    && self.fetch_far(process, job, function);
+                if !asks_on {
                     self.send(process, ToClient::Function { function, bytes });
                 }
             }
@@ -196,9 +198,10 @@ impl Node {
     fn asks_again(&mut self, asker: &Asker) -> bool {
         let function = asker.function;
         match asker.for_whom {
-            For::Process(process) => {
-                let job = self.processes.get(&process).map(|process| process.job);
-                job.into_iter().for_each(|job| self.fetch(process, job, function, true));
+            For::Process(process, job) => {
+                if self.processes.contains_key(&process) {
+                    self.fetch(process, job, function, true);
+                }
                 true
             }
             For::Row(job) => {

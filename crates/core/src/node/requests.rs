@@ -107,7 +107,9 @@ impl Node {
             ToNode::Export { function, bytes, contains } => {
                 self.export(FunctionEntry::whole(job, function, bytes, contains));
             }
-            ToNode::Fetch { function } => self.fetch(from, job, function, false),
+            ToNode::Fetch { function, job: of } => {
+                self.fetch(from, of.unwrap_or(job), function, false)
+            }
 
             ToNode::ActorCreate { request, spec, get_if_exists } => {
                 self.create_actor(from, job, request, spec, get_if_exists);

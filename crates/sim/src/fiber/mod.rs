@@ -12,7 +12,9 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
-use hoplo_base::{ActorId, FunctionId, GroupId, Instant, ObjectId, ProcessId, TaskId, limits};
+use hoplo_base::{
+    ActorId, FunctionId, GroupId, Instant, JobId, ObjectId, ProcessId, TaskId, limits,
+};
 use hoplo_core::worker::Worker;
 use hoplo_wire::node::ToNode;
 use hoplo_wire::reply::{ReplyHeader, ReplyKind, Returned};
@@ -78,6 +80,7 @@ pub struct Fiber {
 struct Incoming {
     caller: ProcessId,
     function: FunctionId,
+    job: JobId,
     tag: u64,
     task: TaskId,
     attempt: u32,
@@ -376,7 +379,7 @@ impl Cluster {
     fn advance(&mut self, id: ProcessId, thread: u64, fiber: &mut Fiber) -> Flow {
         if let Some(call) = fiber.call
             && fiber.failure.is_none()
-            && !self.has_function(id, call.function)
+            && !self.has_function(id, call.function, call.job)
         {
             return Flow::Wait(Wait::Function(call.function));
         }

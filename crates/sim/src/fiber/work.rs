@@ -114,6 +114,7 @@ impl Cluster {
             returns: header.returns,
             flags: header.flags,
             is_task: header.kind == CallKind::Task,
+            job: header.job,
             max_calls: header.max_calls,
             ahead: ahead.unwrap_or(0),
             incarnation,

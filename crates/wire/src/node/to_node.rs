@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hoplo_base::limits::TOOL_MESSAGE_BYTES_MAX;
-use hoplo_base::{ActorId, FunctionId, GroupId, LeaseId, ObjectId, ProcessId};
+use hoplo_base::{ActorId, FunctionId, GroupId, JobId, LeaseId, ObjectId, ProcessId};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -102,8 +102,10 @@ pub enum ToNode {
         bytes: Vec<u8>,
         contains: Vec<ObjectId>,
     },
+    /// `job`: that of the task which calls it, if the sender adopted that task of another job.
     Fetch {
         function: FunctionId,
+        job: Option<JobId>,
     },
 
     ActorCreate {

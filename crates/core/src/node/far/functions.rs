@@ -29,8 +29,8 @@ pub(super) struct Fetches {
 #[derive(Debug)]
 pub(in crate::node) struct FarFetch {
     job: JobId,
-    /// Processes of ours that wait for it.
-    waiting: Vec<ProcessId>,
+    /// Processes of ours that wait for it, each for a task of that job.
+    waiting: Vec<(ProcessId, JobId)>,
     /// Who was asked last, and who is next.
     at: Option<NodeNumber>,
     next: VecDeque<NodeNumber>,
@@ -49,7 +49,7 @@ impl Node {
             return false;
         }
         if let Some(fetch) = self.far.fetches.asked.get_mut(&function) {
-            fetch.waiting.push(process);
+            fetch.waiting.push((process, job));
             return true;
         }
         let mut next: VecDeque<NodeNumber> = VecDeque::new();
@@ -61,7 +61,7 @@ impl Node {
                 next.push_back(node);
             }
         }
-        let fetch = FarFetch { job, waiting: vec![process], at: None, next };
+        let fetch = FarFetch { job, waiting: vec![(process, job)], at: None, next };
         self.far.fetches.asked.insert(function, fetch);
         self.ask_next(function);
         true
@@ -102,13 +102,13 @@ impl Node {
         if let Some(bytes) = &bytes {
             self.keep_function(fetch.job, function, bytes);
         }
-        for process in fetch.waiting {
-            match self.processes.get(&process).map(|process| process.job) {
-                // It waited with those of another job, and what that one exported may be gone with it.
-                Some(job) if bytes.is_none() && job != fetch.job => {
-                    self.fetch(process, job, function, true);
-                }
-                _ => self.send(process, ToClient::Function { function, bytes: bytes.clone() }),
+        for (process, job) in fetch.waiting {
+            // It waited with those of another job, and what that one exported may be gone with it.
+            let asks_on = bytes.is_none() && job != fetch.job;
+            if asks_on && self.processes.contains_key(&process) {
+                self.fetch(process, job, function, true);
+            } else {
+                self.send(process, ToClient::Function { function, bytes: bytes.clone() });
             }
         }
     }

@@ -605,7 +605,7 @@ fn a_function_is_asked_for_at_the_node_that_calls_it_and_once() {
     let bytes = vec![1, 2, 3];
     nodes.says(0, driver, ToNode::Export { function, bytes: bytes.clone(), contains: vec![] });
     let fetched = |nodes: &mut Nodes| {
-        nodes.says(1, worker, ToNode::Fetch { function });
+        nodes.says(1, worker, ToNode::Fetch { function, job: None });
         let asked = nodes.shells[0].take(|effect| match effect {
             Effect::Ask { ask, .. } => Some(*ask),
             _ => None,
@@ -636,7 +636,7 @@ fn the_class_of_an_actor_that_a_task_elsewhere_created_is_asked_for_there() {
     nodes.says(1, creator, ToNode::Export { function, bytes: bytes.clone(), contains: vec![] });
     nodes.actor(creator, 3.0, vec![]);
     let worker = nodes.forks(2);
-    nodes.says(2, worker, ToNode::Fetch { function });
+    nodes.says(2, worker, ToNode::Fetch { function, job: None });
     let told = nodes.shells[2].told(worker, |message| match message {
         ToClient::Function { bytes, .. } => Some(bytes.clone()),
         _ => None,
@@ -661,7 +661,7 @@ fn a_function_whose_rows_went_with_another_job_is_asked_for_elsewhere() {
             _ => None,
         })
     };
-    nodes.says(1, worker, ToNode::Fetch { function });
+    nodes.says(1, worker, ToNode::Fetch { function, job: None });
     let ask = asked(&mut nodes, 1).expect("it was exported here");
     let answer = Answer::Rows(Ok(vec![None]));
     nodes.shells[1].hears(Event::Answered { ask, answer });
@@ -685,8 +685,8 @@ fn who_waits_for_a_function_with_a_process_of_another_job_is_answered_for_its_ow
     let (mut nodes, _, _, worker) = Nodes::leased();
     let other = nodes.shells[1].driver();
     let (function, bytes) = (FunctionId([7; 16]), vec![1, 2, 3]);
-    nodes.says(1, worker, ToNode::Fetch { function });
-    nodes.says(1, other, ToNode::Fetch { function });
+    nodes.says(1, worker, ToNode::Fetch { function, job: None });
+    nodes.says(1, other, ToNode::Fetch { function, job: None });
     let job = nodes.shells[1].node.process(other).unwrap().job;
     let entry = crate::control::FunctionEntry::whole(job, function, bytes.clone(), vec![]);
     for row in [None, Some(entry.to_value())] {
@@ -707,6 +707,24 @@ fn who_waits_for_a_function_with_a_process_of_another_job_is_answered_for_its_ow
     }
 }
 
+/// It was asked for as of the adopter's job, whose processes had never exported it.
+#[test]
+fn the_function_of_an_adopted_task_is_asked_for_where_its_own_job_is_at_home() {
+    let (mut nodes, _, _, worker) = Nodes::leased();
+    nodes.joins();
+    let stranger = nodes.shells[2].driver();
+    let (function, bytes) = (FunctionId([7; 16]), vec![1, 2, 3]);
+    nodes.says(2, stranger, ToNode::Export { function, bytes: bytes.clone(), contains: vec![] });
+    let of = nodes.shells[2].node.process(stranger).unwrap().job;
+    assert_ne!(nodes.shells[1].node.process(worker).unwrap().job, of);
+    nodes.says(1, worker, ToNode::Fetch { function, job: Some(of) });
+    let told = nodes.shells[1].told(worker, |message| match message {
+        ToClient::Function { bytes, .. } => Some(bytes.clone()),
+        _ => None,
+    });
+    assert_eq!(told, Some(Some(bytes)));
+}
+
 /// It was read from the head's store, so a function that was new while the head was away ran nowhere, and was lost when the write
 /// of its row was given up.
 #[test]
@@ -715,7 +733,7 @@ fn a_function_is_sent_without_the_store_by_the_node_that_exported_it() {
     let driver = nodes.shells[1].driver();
     let (function, bytes) = (FunctionId([7; 16]), vec![1, 2, 3]);
     nodes.says(1, driver, ToNode::Export { function, bytes: bytes.clone(), contains: vec![] });
-    nodes.says(1, driver, ToNode::Fetch { function });
+    nodes.says(1, driver, ToNode::Fetch { function, job: None });
     let asked = nodes.shells[1].take(|effect| {
         let reads = |question: &Question| matches!(question, Question::Get { .. });
         matches!(effect, Effect::Ask { question, .. } if reads(question)).then_some(())
@@ -735,7 +753,7 @@ fn a_store_that_does_not_answer_in_time_is_asked_again_for_a_function() {
     let function = FunctionId([7; 16]);
     nodes.says(0, driver, ToNode::Export { function, bytes: vec![1], contains: vec![] });
     nodes.shells.iter_mut().for_each(|shell| shell.node.keeps_no_functions());
-    nodes.says(0, driver, ToNode::Fetch { function });
+    nodes.says(0, driver, ToNode::Fetch { function, job: None });
     for _ in 0..2 {
         let asked = nodes.shells[0].take(|effect| match effect {
             Effect::Ask { ask, .. } => Some(*ask),
