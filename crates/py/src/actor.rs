@@ -105,6 +105,7 @@ impl ActorTemplate {
             flags: 0,
             max_retries: max_restarts,
             max_calls: 0,
+            job: None,
             stream_ahead: 0,
             max_pending_calls: 0,
             remembered: false,

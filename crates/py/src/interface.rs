@@ -167,6 +167,7 @@ impl Method {
             flags: results.flags() | retry.flags,
             max_retries: options::retries(retries.unwrap_or(max_task_retries)),
             max_calls: 0,
+            job: None,
             stream_ahead: results.stream_ahead(),
             max_pending_calls,
             remembered: info.getattr("enable_task_events")?.extract()?,

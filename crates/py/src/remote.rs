@@ -155,6 +155,7 @@ impl RemoteFunction {
             flags: parsed.results.flags() | parsed.retry_flags,
             max_retries: parsed.max_retries,
             max_calls: parsed.max_calls,
+            job: None,
             stream_ahead: parsed.results.stream_ahead(),
             max_pending_calls: 0,
             remembered: parsed.remembered,

@@ -29,6 +29,7 @@ pub fn call_options(resources: ResourceSet, max_retries: i32) -> Arc<CallOptions
         flags: 0,
         max_retries,
         max_calls: 0,
+        job: None,
         stream_ahead: 0,
         max_pending_calls: 0,
         remembered: true,

@@ -38,6 +38,10 @@ use crate::sched::claim::lack_of;
 
 const BEING_KILLED: &str = "it is being killed";
 
+fn being_killed_status() -> Status {
+    Status::Pending { reason: BEING_KILLED.to_string(), infeasible: false }
+}
+
 fn kill_for_good(actor: ActorId) -> Effect {
     Effect::Node(ToNode::ActorKill { actor, no_restart: true })
 }
@@ -305,20 +309,21 @@ impl SessionMachine {
         let state = self.actor_mut(actor, effects);
         if !matches!(state.status, Status::Dead { .. }) {
             state.killed = true;
-            let reason = BEING_KILLED.to_string();
-            state.status = Status::Pending { reason, infeasible: false };
+            state.status = being_killed_status();
         }
         effects.push(kill_for_good(actor));
     }
 
     fn actor_mut(&mut self, actor: ActorId, effects: &mut Vec<Effect>) -> &mut Actor {
         let own = actor.0.owner == self.me && self.tasks.contains_key(&actor.0.seq);
+        let being_killed = &mut self.being_killed;
         self.actors.entry(actor).or_insert_with(|| {
             if !own {
                 effects.push(Effect::Node(ToNode::ActorWatch { actor }));
             }
+            let killed = being_killed.remove(&actor);
             Actor {
-                status: Status::Unknown,
+                status: if killed { being_killed_status() } else { Status::Unknown },
                 queue: VecDeque::new(),
                 aside: BTreeMap::new(),
                 incomplete: BTreeSet::new(),
@@ -327,7 +332,7 @@ impl SessionMachine {
                 unfinished: 0,
                 abandoned: false,
                 depth_max: ACTOR_DEPTH_MAX,
-                killed: false,
+                killed,
             }
         })
     }
@@ -456,6 +461,10 @@ impl SessionMachine {
 
     pub(super) fn handle_dropped(&mut self, actor: ActorId) {
         let state = self.actors.remove(&actor);
+        let dead = |state: &Actor| matches!(state.status, Status::Dead { .. });
+        if state.as_ref().is_some_and(|state| state.killed && !dead(state)) {
+            self.being_killed.insert(actor);
+        }
         self.warned.retain(|_, by| *by != actor);
         self.reasons -= u64::from(state.as_ref().is_some_and(|state| state.abandoned));
         assert!(state.is_none_or(|state| state.unfinished == 0), "calls hold the handle");
@@ -549,7 +558,12 @@ impl SessionMachine {
     ) {
         let of_a_kind =
             matches!(&told, ActorState::Pending { reason, .. } if self.was_said(reason));
-        let Some(state) = self.actors.get_mut(&actor) else { return };
+        let Some(state) = self.actors.get_mut(&actor) else {
+            if matches!(told, ActorState::Dead { .. }) {
+                self.being_killed.remove(&actor);
+            }
+            return;
+        };
         if matches!(state.status, Status::Dead { .. }) {
             return;
         }

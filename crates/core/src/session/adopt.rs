@@ -67,6 +67,7 @@ impl SessionMachine {
             flags: view.header.flags & !CALL_CPUS, // said of the owner's lease
             max_retries: lineage.retries,
             max_calls: view.header.max_calls,
+            job: Some(view.header.job),
             stream_ahead: 0,
             max_pending_calls: 0,
             remembered: true,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hoplo_base::{FunctionId, ObjectId, ProcessId, limits};
+use hoplo_base::{FunctionId, JobId, ObjectId, ProcessId, limits};
 use hoplo_wire::node::Shape;
 use hoplo_wire::{Location, Value};
 use smallvec::SmallVec;
@@ -52,6 +52,8 @@ pub struct CallOptions {
     pub max_retries: i32,
     /// The worker exits after so many calls; 0 is never.
     pub max_calls: u32,
+    /// Of a task that was adopted of another job, where its function was exported: that one; else it is the process's.
+    pub job: Option<JobId>,
     /// For a stream: how many untaken items stop the producer; 0 is no limit.
     pub stream_ahead: u32,
     /// For methods: calls that this process may have unfinished on the actor; 0 is no limit.

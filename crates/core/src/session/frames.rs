@@ -98,7 +98,7 @@ impl SessionMachine {
             attempt: task.attempt,
             max_calls: options.max_calls,
             function: options.function,
-            job: self.job,
+            job: options.job.unwrap_or(self.job),
         };
         let refs = task.call.refs_in_frame().len() as u32;
         let header = header.encode(refs, task.call.args.len(), extra.len());

@@ -63,7 +63,7 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hoplo_base::{
@@ -262,6 +262,8 @@ pub struct SessionMachine {
     /// The latest shape that was looked up: nearly always the next one's, too.
     shape_known: Option<(Arc<Shape>, u32)>,
     actors: BTreeMap<ActorId, Actor>,
+    /// Killed by this process, which has no handle of them (any more), and nobody has said that they are dead (SES-8).
+    being_killed: BTreeSet<ActorId>,
     promises: Promises,
     /// What actors lack to start, each with the one whose line said so: actors of a kind make one line.
     warned: BTreeMap<String, ActorId>,
@@ -318,6 +320,7 @@ impl SessionMachine {
             seldom_look: None,
             shape_known: None,
             actors: BTreeMap::new(),
+            being_killed: BTreeSet::new(),
             promises: Promises::default(),
             warned: BTreeMap::new(),
             notices: Vec::new(),
@@ -488,7 +491,9 @@ impl SessionMachine {
         if let Some(due) = self.lease_deadline() {
             assert!(
                 self.lease_look.is_some_and(|look| look <= due),
-                "SES-6: a lease is due {due:?}"
+                "SES-6: a lease is due {due:?} (of near queues {:?}), and is looked at {:?}",
+                self.patience_deadline(),
+                self.lease_look
             );
         }
         let mut reasons = self.all_leases().filter(|lease| lease.is_reason()).count() as u64;

@@ -55,6 +55,7 @@ impl SessionMachine {
             flags: 0,
             max_retries: -1,
             max_calls: 0,
+            job: None,
             stream_ahead: 0,
             max_pending_calls: 0,
             remembered: false,

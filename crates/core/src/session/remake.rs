@@ -217,7 +217,9 @@ impl SessionMachine {
         for (index, (value, contains)) in (0..).zip(one_each(original, returns, values)) {
             self.objects.remove(&TaskId { owner: self.me, seq }.object(index));
             let object = original.object(index);
-            if !lost.contains(&index) {
+            // Its worker may have ended after it had stored this one.
+            let is_there = matches!(self.value(object), Some(Value::Stored(_)));
+            if !lost.contains(&index) || is_there && matches!(value, Value::Failed(_)) {
                 if origin == Origin::Reply {
                     self.give_back_value(now, object, &value, contains, effects);
                 }

@@ -118,8 +118,11 @@ impl SessionMachine {
             .then(|| (value.clone(), contains.clone()));
         entry.contains = contains.into();
         let far = matches!(value, Value::Stored(location) if location.known().is_none());
-        entry.state = State::Ready(value);
+        let before = std::mem::replace(&mut entry.state, State::Ready(value));
         let waiters = std::mem::take(&mut entry.waiters);
+        if !stored && matches!(before, State::Ready(Value::Stored(_))) {
+            self.place_changed();
+        }
         if stored {
             self.saw_stored(object);
             if far {

@@ -82,6 +82,31 @@ fn no_call_slips_into_an_actor_that_this_process_has_killed() {
     assert_eq!(owner.kind_of(late.object(0)), FailureKind::ActorDied);
 }
 
+/// It had dropped its handle after the kill, and got another one before it heard that the actor was dead: what was said before the kill
+/// was taken for the latest (seed 1285051).
+#[test]
+fn an_actor_that_was_killed_is_not_forgotten_with_its_handle() {
+    let mut owner = borrower();
+    owner.alive(A, 1);
+    let kills = owner.kills(A);
+    owner.drop_ref(A.handle());
+    owner.session.actor_found(A);
+    let (late, _) = owner.method(A, method(-1));
+    assert_eq!(owner.alive(A, 1), kills[kills.len() - 1..], "it gets no call");
+    owner.drop_ref(late.object(0));
+    owner.drop_ref(A.handle());
+    owner.state(A, dead());
+    owner.session.actor_found(A);
+    let (after, _) = owner.method(A, method(-1));
+    assert_eq!(
+        owner.alive(A, 1).len(),
+        1,
+        "nothing is kept of what is dead: its node says so again"
+    );
+    owner.state(A, dead());
+    assert_eq!(owner.kind_of(after.object(0)), FailureKind::ActorDied);
+}
+
 #[test]
 fn a_process_kills_an_actor_that_it_never_called() {
     let mut owner = borrower();

@@ -75,6 +75,7 @@ fn options() -> CallOptions {
         flags: 0,
         max_retries: 0,
         max_calls: 0,
+        job: None,
         stream_ahead: 0,
         max_pending_calls: 0,
         remembered: false,

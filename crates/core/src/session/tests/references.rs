@@ -1,6 +1,7 @@
 //! Who is told about which object, and when (REF-1 to REF-4).
 
 use hoplo_base::limits::TABLE_ROOM_KEPT;
+use hoplo_wire::call::CallView;
 use hoplo_wire::node::{SharedState, Tell};
 
 use super::*;
@@ -344,6 +345,27 @@ fn what_an_heir_got_by_value_is_not_its_object_when_a_ref_of_it_comes() {
     let notices: Vec<Notice> = effects.into_iter().filter_map(noticed).flatten().collect();
     let shared = |it: &Notice| matches!(it, Notice::Shared { object, .. } if *object == value);
     assert!(!notices.iter().any(shared), "{notices:?}");
+}
+
+/// Its worker asked for the function as of the adopter's job, which had never exported it (seed 1142197).
+#[test]
+fn the_call_of_an_adopted_task_names_the_job_of_its_owner() {
+    let mut dead = Owner { session: SessionMachine::new(process(9), JobId(9)), ..Owner::new() };
+    let (task, _) = dead.submit(call(CallOptions { max_retries: 1, ..options() }));
+    let lineage = dead.act(|session, now, effects| session.lineage(now, task.object(0), effects)).0;
+    let mut heir = Owner::new();
+    heir.session.add_ref(task.object(0));
+    let objects = vec![task.object(0)];
+    heir.handle(Event::Adopt { lineage: Box::new(lineage.unwrap()), objects });
+    heir.granted(1, W);
+    let seq = *heir.session.tasks.keys().next().unwrap();
+    let frame = heir.session.frame(seq).unwrap();
+    let frame = [&frame.header[..], frame.args, &frame.extra, frame.refs].concat();
+    assert_eq!(CallView::parse(&frame).unwrap().header.job, JobId(9));
+    let (own, _) = heir.submit(call(options()));
+    let frame = heir.session.frame(own.seq).unwrap();
+    let frame = [&frame.header[..], frame.args, &frame.extra, frame.refs].concat();
+    assert_eq!(CallView::parse(&frame).unwrap().header.job, JobId(1));
 }
 
 fn noticed(effect: Effect) -> Option<Vec<Notice>> {

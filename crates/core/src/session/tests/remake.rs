@@ -308,6 +308,23 @@ fn a_run_that_fails_is_what_the_object_is_for_all() {
     assert_eq!(owner.kind_of(object), FailureKind::StoreFull);
 }
 
+/// It failed, though it was there: its worker had stored it, and died before it replied (seed 1195013).
+#[test]
+fn a_result_that_a_run_stored_before_its_worker_died_is_there() {
+    let mut owner = Owner::with_worker();
+    let call = call(CallOptions { returns: 2, max_retries: 1, ..options() });
+    let (task, _) = owner.submit(call);
+    owner.reply(W, task, &[at(B), at(B)]);
+    let [stored, lost] = [task.object(0), task.object(1)];
+    assert_eq!(places(&owner.lost(&[stored, lost], B)).len(), 1);
+    let value = at(C).value;
+    owner.handle(Event::Ready { object: stored, value: value.clone(), contains: vec![] });
+    let effects = owner.gone(W, &[]);
+    let [(of, Value::Failed(failure))] = &told(&effects)[..] else { panic!("{effects:?}") };
+    assert_eq!((*of, failure.kind), (lost, FailureKind::WorkerCrashed));
+    assert_eq!(owner.session.value(stored), Some(&value));
+}
+
 #[test]
 fn the_oldest_lineage_goes_when_there_is_too_much_and_the_error_says_so() {
     let mut owner = Owner::with_worker();
