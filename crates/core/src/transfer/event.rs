@@ -76,6 +76,8 @@ pub enum Event {
         object: ObjectId,
         offset: u64,
         turn: u64,
+        /// The directory has all of it, though it may still be being pulled: a worker of this node made it meanwhile.
+        is_here: bool,
     },
     /// `Peer::NoBytes`.
     NoBytes {

@@ -26,6 +26,8 @@
 //! - A pull that is whole is sealed and pinned for its relays in one step, before the directory hears of it. So it may be
 //!   freed or spilled like any object that is being sent.
 //! - Only a pull that is under way is relayed, so nobody waits for one that waits for a place; nor one in the spill file.
+//! - What a worker of this node made while it was being pulled is sent from there. Its home names this node as one that has all of it, and that
+//!   pull may fail: its sources were told for an earlier run of the task.
 //!
 //! # Folds
 //! A node may be asked to fold objects of its own into what comes, as it comes (`on_fold`). That is a pull, too. In a ring, or a train, what it makes may become an
@@ -154,8 +156,9 @@ impl Transfer {
             }
             Event::Done(done) => self.on_done(done, effects),
             Event::NoBytes { from, ticket, why } => self.on_no_bytes(from, ticket, why, effects),
-            Event::Asked { from, ticket, object, offset, turn } => {
-                self.on_asked(from, ticket, Serve::new(object, offset, turn), effects);
+            Event::Asked { from, ticket, object, offset, turn, is_here } => {
+                let serve = Serve::new(object, offset, turn);
+                self.on_asked((from, ticket), serve, is_here, effects);
             }
             Event::Ready { object, location } => self.on_ready(object, location, effects),
             Event::Unreadable { object, why } => self.on_unreadable(object, &why, effects),

@@ -12,9 +12,9 @@ use super::serve::{Serve, Stage};
 impl Transfer {
     pub(super) fn on_asked(
         &mut self,
-        from: NodeNumber,
-        ticket: u64,
+        (from, ticket): (NodeNumber, u64),
         serve: Serve,
+        is_here: bool,
         effects: &mut Vec<Effect>,
     ) {
         let refuse = |why: &str| Effect::NoBytes { to: from, ticket, why: why.to_string() };
@@ -25,6 +25,9 @@ impl Transfer {
             return effects.push(refuse("too much is asked for at once"));
         }
         self.serves.insert((from, ticket), serve);
+        if is_here {
+            return self.ask(from, ticket, effects);
+        }
         self.find(from, ticket, effects);
     }
 

@@ -55,7 +55,14 @@ impl Bench {
     }
 
     fn asked(&mut self, ticket: u64, offset: u64) -> Vec<Effect> {
-        self.feed(Event::Asked { from: OTHER, ticket, object: object(1), offset, turn: TURN + 1 })
+        self.feed(Event::Asked {
+            from: OTHER,
+            ticket,
+            object: object(1),
+            offset,
+            turn: TURN + 1,
+            is_here: false,
+        })
     }
 }
 
@@ -205,7 +212,8 @@ fn for_the_home_of_an_object_the_directory_is_asked_in_another_way() {
     let (object, offset, turn) = (object(1), 0, 1);
     let from = object.task.owner.node();
     bench.asked(1, 0);
-    let effects = bench.feed(Event::Asked { from, ticket: 7, object, offset, turn });
+    let effects =
+        bench.feed(Event::Asked { from, ticket: 7, object, offset, turn, is_here: false });
     assert_eq!(effects, [Effect::WantForHome { object }]);
 }
 
@@ -277,12 +285,35 @@ fn what_is_being_pulled_is_sent_on_as_it_comes() {
     assert_eq!(bench.feed(Event::Enough { from: OTHER, ticket: 1 }), [stop]);
 }
 
+/// Its home names this node as one that has all of it. The pull was of an earlier run, failed, and with it the only source of who asked.
+#[test]
+fn what_was_made_here_while_it_was_pulled_was_relayed_from_that_pull() {
+    let mut bench = Bench::receiving(&[HOME]);
+    let (object, offset, turn) = (object(1), 0, TURN + 1);
+    let asked = Event::Asked { from: OTHER, ticket: 1, object, offset, turn, is_here: true };
+    assert_eq!(bench.feed(asked), [Effect::Want { object }]);
+    let ready = ToClient::Ready { object, value: Value::Stored(LOCATION), contains: Vec::new() };
+    let (to, location, made) = (OTHER, LOCATION, false);
+    let send = Order::Send { to, ticket: 1, location, offset, made };
+    assert_eq!(bench.feed(Event::told(ready)), [Effect::Order(send)]);
+    bench.feed(no_bytes(HOME, 2));
+    let effects = bench.feed(stopped(2, 64));
+    assert!(!refused(&effects, 1), "{effects:?}");
+}
+
 #[test]
 fn nobody_waits_for_itself() {
     let mut bench = Bench::receiving(&[HOME]);
     for turn in [TURN, TURN - 1] {
         let ticket = turn;
-        let asked = Event::Asked { from: OTHER, ticket, object: object(1), offset: 0, turn };
+        let asked = Event::Asked {
+            from: OTHER,
+            ticket,
+            object: object(1),
+            offset: 0,
+            turn,
+            is_here: false,
+        };
         assert!(refused(&bench.feed(asked), ticket), "XFER-8");
     }
     assert!(refused(&bench.asked(1, 100), 1), "it has not so many bytes");
@@ -674,7 +705,9 @@ fn run(bench: &mut Bench, world: &mut World, step: Step) {
         Step::Ask { seq, turn } => {
             world.asks += 1;
             let (ticket, from) = (world.asks, NodeNumber::alone(9));
-            Event::Asked { from, ticket, object: object(seq), offset: 0, turn }
+            // Some of it a worker here has made.
+            let is_here = ticket.is_multiple_of(4);
+            Event::Asked { from, ticket, object: object(seq), offset: 0, turn, is_here }
         }
         Step::Look { nth } => {
             bench.0.now = bench.0.next_deadline().unwrap_or(bench.0.now);
@@ -737,7 +770,7 @@ fn run(bench: &mut Bench, world: &mut World, step: Step) {
         Step::AskFold { index, turn } => {
             world.asks += 1;
             let (ticket, from) = (world.asks, NodeNumber::alone(9));
-            Event::Asked { from, ticket, object: made(index), offset: 0, turn }
+            Event::Asked { from, ticket, object: made(index), offset: 0, turn, is_here: false }
         }
         Step::Found { nth, well } => {
             if world.wants.is_empty() {

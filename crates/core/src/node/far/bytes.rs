@@ -106,7 +106,15 @@ impl Node {
         turn: u64,
     ) {
         self.join_haul();
-        self.pass_to_transfer(transfer::Event::Asked { from, ticket, object, offset, turn });
+        let is_here = self.objects.place_of(object).is_some_and(|place| place.is_here);
+        self.pass_to_transfer(transfer::Event::Asked {
+            from,
+            ticket,
+            object,
+            offset,
+            turn,
+            is_here,
+        });
     }
 
     pub(in crate::node) fn transfer_deadline(&self) -> Option<Instant> {

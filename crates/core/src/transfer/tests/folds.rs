@@ -49,7 +49,7 @@ impl Bench {
 
     pub(super) fn next_node_asks(&mut self, ticket: u64, turn: u64) -> Vec<Effect> {
         let (from, object, offset) = (OTHER, made(1), 0);
-        self.feed(Event::Asked { from, ticket, object, offset, turn })
+        self.feed(Event::Asked { from, ticket, object, offset, turn, is_here: false })
     }
 
     fn over(&mut self) -> Vec<Effect> {

@@ -144,7 +144,14 @@ fn the_process_gets_it_when_the_next_node_has_all_of_it() {
         bench.feed(Event::FoldAsked { asker: ME, fold: Box::new(it) });
         bench.feed(Event::Ready { object: object(1), location: OPERAND });
         bench.feed(granted(1, 0, 4096, &[7]));
-        let asked = Event::Asked { from: OTHER, ticket: 1, object: mine, offset: 0, turn: 2 };
+        let asked = Event::Asked {
+            from: OTHER,
+            ticket: 1,
+            object: mine,
+            offset: 0,
+            turn: 2,
+            is_here: false,
+        };
         bench.feed(asked);
         bench
     };

@@ -225,6 +225,23 @@ fn who_asks_for_bytes_that_are_not_here_is_told_so() {
     assert!(told.is_some_and(|why| why.contains("is not at node")));
 }
 
+#[test]
+fn what_a_worker_made_while_it_was_fetched_is_sent_from_where_it_was_made() {
+    let mut nodes = Nodes::new(3);
+    let [owner, maker] = [0, 1].map(|at| nodes.shells[at].driver());
+    let object = TaskId { owner, seq: 3 }.object(0);
+    nodes.seals(0, owner, object, owner);
+    nodes.notices(1, maker, hold(object, maker));
+    nodes.wants(1, maker, object);
+    let receive = nodes.order(1);
+    assert!(matches!(receive, Some(Order::Receive { .. })), "{receive:?}");
+    let there = nodes.seals(1, maker, object, owner);
+    let message = Box::new(Peer::FetchBytes { ticket: 9, object, offset: 0, turn: 9 });
+    nodes.shells[1].hears(Event::Peer { from: number(2), cover: 0, message });
+    let send = nodes.order(1);
+    assert!(matches!(send, Some(Order::Send { location, .. }) if location == there), "{send:?}");
+}
+
 // ---- reduces ----
 
 impl Nodes {
