@@ -257,7 +257,7 @@ pub enum Event {
     PullFailed {
         object: ObjectId,
         why: String,
-        /// The last of them died, or the link with it was lost: its home will hear of that, too.
+        /// One of them died, or the link with it was lost: its home will hear of that, too.
         lost: bool,
     },
     /// There is no room for it here, which is the answer to those who wait now.

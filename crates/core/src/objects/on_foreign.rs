@@ -9,8 +9,9 @@
 //!      |                                                                              | the haul sealed it
 //!      +---a worker of this node sealed it---> Stored, Mapped ... <-------------------+
 //! ```
-//! \* A second time who waits hears of it: `ObjectLost`. A copy whose node died meanwhile does not count: the home hears of that death, and names
-//! another copy, or has it made again. So such failures are no more than there are deaths.
+//! \* A second time who waits hears of it: `ObjectLost`. It does not count if one of the nodes that were to have it died meanwhile, since those that
+//! relay it fail by that as well: the home hears of that death, and names another copy, or has it made again. So such failures are no more than there
+//! are deaths.
 //! - **Claimed**: this node uses it, as the home's directory is to know. The first use says `Foreign`; a sweep that finds none
 //!   left says `Unforeign`.
 //! - **Kept**: its home knows that the bytes are here, and may send others here. So they stay until it says `Forgotten`, used here

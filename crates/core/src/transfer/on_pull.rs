@@ -216,7 +216,8 @@ impl Transfer {
         let pull = self.pull_mut(object);
         let room = match pull.stage {
             Stage::Receiving { room, from, .. } => {
-                (pull.why, pull.lost) = (why, lost);
+                pull.why = why;
+                pull.lost |= lost;
                 effects.extend(self.enough(from, ticket));
                 room
             }
@@ -247,6 +248,7 @@ impl Transfer {
     pub(super) fn lose_sources(&mut self, dead: NodeNumber, effects: &mut Vec<Effect>) {
         let mut stops = Vec::new();
         for (object, pull) in &mut self.pulls {
+            pull.lost |= pull.sources.contains(&dead);
             pull.sources.retain(|node| *node != dead);
             if matches!(pull.stage, Stage::Receiving { from, .. } if from == dead) {
                 stops.push(*object);
@@ -273,7 +275,8 @@ impl Transfer {
         let Stage::Receiving { room, ticket, .. } = pull.stage else {
             panic!("{object} is {:?}", pull.stage);
         };
-        (pull.why, pull.lost) = (why, lost);
+        pull.why = why;
+        pull.lost |= lost;
         pull.stage = Stage::Stopping { room, ticket };
         effects.push(Effect::Order(Order::StopReceive { ticket }));
     }

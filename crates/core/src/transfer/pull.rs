@@ -18,7 +18,7 @@ pub(super) struct Pull {
     pub(super) watch: Watch,
     /// Why the last attempt failed.
     pub(super) why: String,
-    /// The source of the last attempt died, or the link with it was lost.
+    /// One of its sources died, or the link with it was lost. Another one may have failed by that too: it relayed what came from there.
     pub(super) lost: bool,
     /// It is no copy of an object.
     pub(super) fold: Option<Box<Folding>>,

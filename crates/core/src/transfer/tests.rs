@@ -131,6 +131,23 @@ fn another_source_goes_on_where_the_first_one_ended() {
     assert_eq!(effects, [Effect::Seal { object: object(1), location }]);
 }
 
+/// Who relays says only that it could not fetch it either. That counted as a try in vain beside the death itself, of which the home may not have heard yet.
+#[test]
+fn a_source_that_relayed_from_a_dead_one_failed_by_that_death() {
+    let mut bench = Bench::receiving(&[OTHER, HOME]);
+    assert_eq!(bench.feed(Event::NodeGone { node: HOME }), [], "it was not tried");
+    bench.feed(no_bytes(OTHER, 2));
+    let effects = bench.feed(stopped(2, 0));
+    assert!(matches!(effects[1], Effect::PullFailed { lost: true, .. }), "{effects:?}");
+
+    let mut bench = Bench::receiving(&[HOME, OTHER]);
+    let why = "the link was lost".to_string();
+    bench.feed(Event::Done(Done::Stopped { ticket: 2, written: 0, why, lost: true }));
+    bench.feed(no_bytes(OTHER, 3));
+    let effects = bench.feed(stopped(3, 0));
+    assert!(matches!(effects[1], Effect::PullFailed { lost: true, .. }), "{effects:?}");
+}
+
 #[test]
 fn what_came_whole_before_it_was_stopped_counts() {
     let mut bench = Bench::receiving(&[HOME]);
