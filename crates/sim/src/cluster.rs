@@ -146,8 +146,8 @@ pub struct Cluster {
     drained: u32,
     /// Some call was not over then.
     was_unfinished: bool,
-    /// All that was dropped is gone then.
-    done_at: Instant,
+    /// Once all drivers have come and finished: all that was dropped is gone then.
+    done_at: Option<Instant>,
     /// Counts daemons with this control store.
     pub life: u32,
     pub sabotage: Option<Sabotage>,
@@ -232,7 +232,7 @@ impl Cluster {
             steps: 0,
             drained: 0,
             was_unfinished: false,
-            done_at: Instant::ZERO,
+            done_at: None,
             life,
             sabotage: None,
             plan,
@@ -388,11 +388,11 @@ impl Cluster {
 
     /// The drivers have finished, and time has passed since.
     pub fn is_done(&self) -> bool {
-        self.now >= self.done_at
+        self.done_at.is_some_and(|at| self.now >= at)
     }
 
     fn done_soon(&mut self) {
-        self.done_at = self.now + SETTLES_WITHIN;
+        self.done_at = Some(self.now + SETTLES_WITHIN);
         self.at_node(self.head(), self.now + SETTLES_WITHIN, Step::DriversDone);
     }
 
