@@ -62,7 +62,7 @@ LINTED := python examples alias setup.py $(wildcard bench docs tests)
 
 .PHONY: build wheel wheels wheel-elsewhere wheels-aarch64 demo demo-cluster test dev format clean check-tools bench bench-rivals bench-control \
         bench-cluster bench-faults bench-collectives bench-collectives-figures bench-collectives-rivals bench-scale \
-        test-format test-lint test-types test-rust test-machines test-loom test-sim \
+        test-format test-lint test-types test-rust build-rust-tests test-machines test-loom test-sim \
         test-instructions test-of-python test-python test-elsewhere test-soak test-cluster soak soak-rust soak-sim soak-programs soak-cluster record-instructions
 
 # ---------------------------------------------------------------------------- build
@@ -153,11 +153,11 @@ demo-cluster: build $(VENV)/.demo
 
 # ---------------------------------------------------------------------------- test
 
-# The Python tests wait most of the time. What computes takes the time that they leave: it is nice, and counts or simulates, so that it does not matter to
-# it how fast it runs. Clusters are tested alone: a node that gets no CPU for 0.7 s is declared dead.
-test: test-format test-lint test-types test-rust
+# The Python tests wait most of the time. What computes takes the time that they leave: it is nice, and compiles, counts or simulates, so that it does not
+# matter to it how fast it runs. Clusters are tested alone: a node that gets no CPU for 0.7 s is declared dead. So are processes, in Rust.
+test: test-format test-types
 	@+$(MAKE) --no-print-directory --jobs 2 test-machines test-of-python
-	@+for part in test-soak test-cluster; do $(MAKE) --no-print-directory $$part || exit; done
+	@+for part in test-rust test-soak test-cluster; do $(MAKE) --no-print-directory $$part || exit; done
 	@echo "all of make test passed"
 
 # One after the other: they would take the CPUs from each other.
@@ -165,7 +165,7 @@ test-of-python:
 	@+for part in test-python test-elsewhere; do $(MAKE) --no-print-directory $$part || exit; done
 
 test-machines:
-	@+for part in test-loom test-sim test-instructions; do nice -n 19 $(MAKE) --no-print-directory $$part || exit; done
+	@+for part in test-lint build-rust-tests test-loom test-sim test-instructions; do nice -n 19 $(MAKE) --no-print-directory $$part || exit; done
 
 test-format: check-tools $(VENV)/.dev
 	$(CARGO) fmt --all --check
@@ -180,8 +180,13 @@ test-types: build $(VENV)/.dev
 	$(VENV_PYTHON) -m mypy.stubtest hoplo._core --allowlist python/stubtest-allowlist.txt
 
 # hoplo-py is an extension module: only a Python can load it, so the Python tests are its tests.
+RUST_TESTS := $(CARGO) test --locked --quiet --workspace --exclude hoplo-py --exclude hoplo-sim
+
 test-rust: check-tools
-	$(CARGO) test --locked --quiet --workspace --exclude hoplo-py --exclude hoplo-sim
+	$(RUST_TESTS)
+
+build-rust-tests: check-tools
+	@$(RUST_TESTS) --no-run
 
 test-loom: check-tools
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/loom \
