@@ -52,9 +52,10 @@ struct Batch {
     /// Whose operations they are: so many of each call, in order.
     shares: Vec<Share>,
     bytes: usize,
-    /// How often it went out, and when first.
+    /// How often it went out; and when, first or after it was refused for a time.
     sends: u32,
     sent_at: Instant,
+    refused: bool,
     answered: bool,
 }
 
@@ -164,8 +165,10 @@ impl Client {
         }
         self.trouble = Some(format!("shard {}: {why}", shard.0));
         let window = &mut self.shards[number].updates;
-        if window.batch(seq).is_none_or(|batch| batch.answered) {
-            return;
+        match window.batch(seq) {
+            // What it waits now is not what an answer takes.
+            Some(batch) if !batch.answered => batch.refused = true,
+            Some(_) | None => return,
         }
         window.waiting.heard(now, window.usual, true);
         match why {
@@ -348,7 +351,7 @@ impl super::Shard {
         let (born, answered) = (self.updates.born, self.updates.answered_seq());
         for batch in self.updates.batches.range_mut(from..).filter(|batch| !batch.answered) {
             batch.sends += 1;
-            if batch.sends == 1 {
+            if batch.sends == 1 || std::mem::take(&mut batch.refused) {
                 batch.sent_at = now;
             }
             effects.push(Effect::Send {
@@ -425,8 +428,16 @@ impl Window {
 
     fn push_batch(&mut self, ops: Vec<Op>, shares: Vec<Share>, bytes: usize) {
         self.last_seq += 1;
-        let (seq, sends, sent_at, answered) = (self.last_seq, 0, Instant::ZERO, false);
-        self.batches.push_back(Batch { seq, ops, shares, bytes, sends, sent_at, answered });
+        self.batches.push_back(Batch {
+            seq: self.last_seq,
+            ops,
+            shares,
+            bytes,
+            sends: 0,
+            sent_at: Instant::ZERO,
+            refused: false,
+            answered: false,
+        });
     }
 
     fn batch(&mut self, seq: u64) -> Option<&mut Batch> {

@@ -145,6 +145,16 @@ impl World {
         sent
     }
 
+    /// How long it takes until an update leaves.
+    fn waits_for_update(&mut self) -> Duration {
+        let began = self.now;
+        while self.updates().is_empty() {
+            let due = self.client.next_deadline().unwrap();
+            self.after(due.since(self.now));
+        }
+        self.now.since(began)
+    }
+
     fn call(&mut self, call: u64, what: Call) {
         self.event(Event::Call { call, what, deadline: self.now + Duration::from_secs(10) });
     }
