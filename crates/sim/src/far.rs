@@ -144,6 +144,10 @@ impl Cluster {
             Peer::ActorKnown(_) => self.count("actors that heirs were told of"),
             Peer::Lineage { .. } => self.count("lineages that claimers were told"),
             Peer::Adopt { .. } => self.count("adoptions for other nodes"),
+            // Where it was to begin is dead, of which its home has not heard: that costs a restart, for it may have begun there (seed 1426991).
+            Peer::ActorPlaced { actor, worker, .. } => {
+                self.books.facts.lived_in(*actor, *worker);
+            }
             Peer::Want { gone, .. } if !gone.is_empty() => {
                 self.count("questions of nodes that heard of a death before the home");
             }
