@@ -154,7 +154,7 @@ demo-cluster: build $(VENV)/.demo
 # ---------------------------------------------------------------------------- test
 
 # The Python tests wait most of the time. What computes takes the time that they leave: it is nice, and compiles, counts or simulates, so that it does not
-# matter to it how fast it runs. Clusters are tested alone: a node that gets no CPU for 0.7 s is declared dead. So are processes, in Rust.
+# matter to it how fast it runs. Clusters are tested alone: a node that gets no CPU for 0.7 s is declared dead. The Rust tests start daemons, and run alone as well.
 test: test-format test-types
 	@+$(MAKE) --no-print-directory --jobs 2 test-machines test-of-python
 	@+for part in test-rust test-soak test-cluster; do $(MAKE) --no-print-directory $$part || exit; done

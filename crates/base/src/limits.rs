@@ -819,11 +819,11 @@ pub const CONTROL_CLIENT_RESEND_FIRST: Duration = Duration::from_millis(250);
 pub const CONTROL_CLIENT_RESEND_USUAL: u32 = 8;
 pub const CONTROL_CLIENT_RESEND_LAST: Duration = Duration::from_secs(30);
 
-/// A connection that could not be made, or a refusal that passes: tried again after so long, and so on up to the last.
+/// A connection that could not be made, or a query that was refused for a time: tried again after so long, and after twice as long each time, up to the last.
 pub const CONTROL_CLIENT_RETRY_FIRST: Duration = Duration::from_millis(1);
 pub const CONTROL_CLIENT_RETRY_LAST: Duration = Duration::from_millis(100);
 
-/// An update that a shard has no time for comes again after about what answers take of late, and so on up to this.
+/// An update that was refused for a time is sent again after what answers take of late, and after twice as long each time, up to this.
 pub const CONTROL_CLIENT_BUSY_LAST: Duration = Duration::from_secs(1);
 
 /// A client asks the coordinators without cause so often; of chains of one replica each more rarely; and with cause no more often than

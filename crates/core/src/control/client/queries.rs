@@ -93,7 +93,7 @@ impl Client {
         let shard = &mut self.shards[usize::from(waiting.shard.0)];
         shard.queries.remove(&request);
         shard.queries_waiting.heard(now, Duration::ZERO, !shard.queries.is_empty());
-        shard.retry_after = std::time::Duration::ZERO;
+        shard.retry_after = Duration::ZERO;
         match (answer, &waiting.query) {
             (Answer::Row(row), Query::Get { .. }) => {
                 self.finish(waiting.call, Ok(Done::Row(row)), effects);
