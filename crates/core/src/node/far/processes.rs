@@ -123,6 +123,7 @@ impl Node {
 
     pub(super) fn stranger_gone(&mut self, process: ProcessId, obituary: &Obituary) {
         let Some(Stranger { workers, .. }) = self.far.strangers.remove(&process) else { return };
+        let mut told = false;
         for worker in workers {
             if let Some(worker) = self.processes.get_mut(&worker) {
                 worker.peers.remove(&process);
@@ -135,6 +136,10 @@ impl Node {
             }
             let (obituary, unstarted) = (obituary.clone(), Vec::new());
             self.send(worker, ToClient::ProcessGone { process, obituary, unstarted });
+            told = true;
+        }
+        if told {
+            self.dig_grave(process, obituary.clone()); // one of them may be about to call it
         }
         self.pass_to_scheduler(local::Event::ProcessGone { process });
         self.pass_to_groups(groups::Event::ProcessGone { process });

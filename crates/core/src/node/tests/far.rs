@@ -830,23 +830,37 @@ fn a_far_call_to_a_worker_that_hung_up_holds_nothing() {
     assert!(nodes.shells.iter().all(|shell| shell.node.is_quiet()));
 }
 
+impl Nodes {
+    fn hears_of_death(&mut self, at: usize, process: ProcessId) {
+        let cause = DeathCause::Signaled { signal: 9 };
+        let obituary = hoplo_wire::node::Obituary { pid: 7, cause, last_lines: vec![] };
+        let message = Box::new(hoplo_wire::peer::Peer::Gone { process, obituary });
+        self.shells[at].hears(Event::Peer { from: process.node(), cover: 0, message });
+    }
+
+    /// `caller` heard that `callee` is gone, and says only then that it calls it: it is told once more, and no channel opens.
+    fn keeps_its_calls(&mut self, at: usize, caller: ProcessId, callee: ProcessId) {
+        assert!(self.gone(at, caller).is_some_and(|(process, _)| process == callee));
+        self.shells[at].says(caller, ToNode::Connect { to: callee });
+        let opened = Effect::OpenFar { caller, worker: callee };
+        assert!(self.shells[at].take(|effect| (*effect == opened).then_some(())).is_none());
+        assert!(self.gone(at, caller).is_some_and(|(process, _)| process == callee));
+    }
+}
+
 /// Its calls lay in a ring that the carrier emptied after the caller had been told that none of them was away, so they cost a retry.
 #[test]
 fn who_calls_a_far_worker_that_it_was_told_is_gone_keeps_its_calls() {
     let (mut nodes, driver, _, worker) = Nodes::leased();
-    let cause = DeathCause::Signaled { signal: 9 };
-    let obituary = hoplo_wire::node::Obituary { pid: 7, cause, last_lines: vec![] };
-    let gone = hoplo_wire::peer::Peer::Gone { process: worker, obituary };
-    nodes.shells[0].hears(Event::Peer { from: number(1), cover: 0, message: Box::new(gone) });
-    let told = |nodes: &mut Nodes| {
-        nodes.shells[0].told(driver, |message| match message {
-            ToClient::ProcessGone { process, .. } => Some(*process),
-            _ => None,
-        })
-    };
-    assert_eq!(told(&mut nodes), Some(worker), "it has no channel yet");
-    nodes.shells[0].says(driver, ToNode::Connect { to: worker });
-    let opened = Effect::OpenFar { caller: driver, worker };
-    assert!(nodes.shells[0].take(|effect| (*effect == opened).then_some(())).is_none());
-    assert_eq!(told(&mut nodes), Some(worker));
+    nodes.hears_of_death(0, worker);
+    nodes.keeps_its_calls(0, driver, worker);
+}
+
+/// The dead one was its caller, and it had calls for that one on their way: they cost a retry, though nobody had taken them.
+#[test]
+fn who_calls_a_far_caller_that_it_was_told_is_gone_keeps_its_calls() {
+    let (mut nodes, driver, _, worker) = Nodes::leased();
+    nodes.says(0, driver, ToNode::Connect { to: worker });
+    nodes.hears_of_death(1, driver);
+    nodes.keeps_its_calls(1, worker, driver);
 }
