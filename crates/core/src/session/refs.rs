@@ -85,6 +85,14 @@ impl Entry {
             && matches!(self.state, State::Pending { .. })
             && self.waiters.is_empty()
     }
+
+    /// Its bytes are not where they were.
+    pub fn leaves(&mut self) {
+        self.state = State::Pending { asked: false };
+        if self.knowledge == Knowledge::Sealed {
+            self.knowledge = Knowledge::Shared; // it will come back in a place of the daemon's
+        }
+    }
 }
 
 /// Index of the pseudo-objects that stand for handles of actors.
@@ -373,10 +381,7 @@ impl SessionMachine {
         if let Some(entry) = self.objects.get_mut(&object)
             && matches!(&entry.state, State::Ready(Value::Stored(now)) if *now == seen)
         {
-            entry.state = State::Pending { asked: false };
-            if entry.knowledge == Knowledge::Sealed {
-                entry.knowledge = Knowledge::Shared; // it will come back in a place of the daemon's
-            }
+            entry.leaves();
             self.place_changed();
             self.want(&[object], effects);
         }

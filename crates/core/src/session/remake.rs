@@ -184,12 +184,12 @@ impl SessionMachine {
         self.admit(now, task.seq, effects);
     }
 
-    /// Who needs it here waits, as for a task that has not ended.
+    /// Who needs it here waits, as for a task that has not ended. So does who read it on this node: that copy is gone as well.
     fn is_lost_here(&mut self, object: ObjectId) {
         if let Some(entry) = self.objects.get_mut(&object)
-            && matches!(&entry.state, State::Ready(Value::Stored(it)) if it.known().is_none())
+            && matches!(&entry.state, State::Ready(Value::Stored(_)))
         {
-            entry.state = State::Pending { asked: false };
+            entry.leaves();
             self.place_changed();
         }
     }

@@ -325,6 +325,20 @@ fn a_result_that_a_run_stored_before_its_worker_died_is_there() {
     assert_eq!(owner.session.value(stored), Some(&value));
 }
 
+/// It was taken for what the run had stored, and nobody heard of its failure: who waited for it did so for ever.
+#[test]
+fn a_lost_result_that_was_read_here_fails_with_the_run() {
+    let mut owner = Owner::with_worker();
+    let object = owner.made(retried(1), B);
+    owner.act(|session, _, effects| session.want_here(&[object], effects));
+    owner.handle(Event::Ready { object, value: stored(1), contains: vec![] });
+    assert_eq!(places(&owner.lost(&[object], B)).len(), 1);
+    let effects = owner.gone(W, &[]);
+    let [(of, Value::Failed(failure))] = &told(&effects)[..] else { panic!("{effects:?}") };
+    assert_eq!((*of, failure.kind), (object, FailureKind::WorkerCrashed));
+    assert_eq!(owner.kind_of(object), FailureKind::WorkerCrashed);
+}
+
 #[test]
 fn the_oldest_lineage_goes_when_there_is_too_much_and_the_error_says_so() {
     let mut owner = Owner::with_worker();
