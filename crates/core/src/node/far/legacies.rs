@@ -84,8 +84,13 @@ fn actor_of(message: &ToNode) -> Option<ActorId> {
 /// What who tells this holds of it.
 fn held(known: &KnownActor) -> Vec<ObjectId> {
     let mut held = arguments(known);
-    held.extend(known.replay.iter().flat_map(|replay| replay.contains()));
+    held.extend(logged(known));
     held
+}
+
+/// What its log names.
+fn logged(known: &KnownActor) -> impl Iterator<Item = ObjectId> {
+    known.replay.iter().flat_map(|replay| replay.contains())
 }
 
 pub(super) fn arguments(known: &KnownActor) -> Vec<ObjectId> {
@@ -213,6 +218,7 @@ impl Node {
         let (mut best, rest) =
             if rank(&known) > rank(&other) { (known, other) } else { (other, known) };
         let mut objects = vec![actor.handle()];
+        objects.extend(logged(&rest));
         if best.holds_arguments {
             objects.extend(arguments(&rest));
         } else if rest.holds_arguments {

@@ -4,7 +4,8 @@ use super::names::actor_of;
 use super::*;
 use crate::control::{ActorPhase, ControlStore, Entry, MemoryStore};
 use crate::node::recall::actor_entry;
-use hoplo_wire::peer::Peer;
+use hoplo_wire::node::Replay;
+use hoplo_wire::peer::{KnownActor, Peer};
 
 const NAME: &str = "kept";
 
@@ -383,6 +384,41 @@ fn the_log_of_an_actor_with_checkpoints_goes_to_the_heir() {
         _ => None,
     });
     assert_eq!(replayed, Some(3));
+}
+
+/// The keeper has it as well, if the home died before it let the keeper go: what the calls name was held twice, and let go once (seed 2014591).
+#[test]
+fn what_a_log_names_that_two_nodes_have_goes_with_the_actor() {
+    let mut nodes = Nodes::new(3);
+    let (watcher, creator) = (nodes.shells[0].driver(), nodes.shells[1].driver());
+    let actor = actor_of(creator);
+    let checkpoints = Some(Checkpoints { calls: 10, interval_ms: 0 });
+    let spec = spec(actor, "", 9.0, -1, checkpoints);
+    let object = nodes.calls_with_a_value(watcher, creator).0;
+    nodes.death_is_heard(&[0, 2], 1, 0, 90);
+    for incarnation in [1, 0] {
+        let call =
+            LoggedCall { index: 1, frame: constructor(actor), contains: vec![object, object] };
+        let known = KnownActor {
+            spec: (*spec).clone(),
+            job: JobId::new(number(1), 1),
+            incarnation,
+            moved: 0,
+            begun: true,
+            worker: None,
+            holds_arguments: false,
+            replay: Some(Box::new(Replay { checkpoint: None, calls: vec![call] })),
+        };
+        let message = Box::new(Peer::ActorKnown(Box::new(known)));
+        nodes.shells[0].hears(Event::Peer { from: number(2), cover: 0, message });
+    }
+    nodes.is_settled(&[0, 2], 1, 0, 90);
+    nodes.says(0, watcher, ToNode::Notices(vec![Notice::Released { object, tokens: 1 }]));
+    nodes.pump();
+    assert!(nodes.shells[0].node.objects.knows(object), "the log names it");
+    nodes.says(0, watcher, ToNode::ActorKill { actor, no_restart: true });
+    nodes.pump();
+    assert!(!nodes.shells[0].node.objects.knows(object));
 }
 
 /// An actor with checkpoints that runs at its home, node 1. What it logs is at the keeper before its reply may go.
