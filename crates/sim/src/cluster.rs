@@ -110,6 +110,7 @@ impl Step {
             self,
             Self::Fault
                 | Self::LinkFault
+                | Self::Joins(_)
                 | Self::NodeFalls(_)
                 | Self::Verdict(_)
                 | Self::HeadBegins
@@ -131,6 +132,8 @@ pub struct Cluster {
     pub away: BTreeMap<NodeNumber, Box<Host>>,
     /// Of several nodes, the one that is the head, or was it last.
     leader: NodeNumber,
+    /// Heads that came in place of others.
+    pub heads_begun: u32,
     pub wires: Wires,
     pub control: MemoryStore,
     pub clients: BTreeMap<ProcessId, Client>,
@@ -182,7 +185,7 @@ impl Cluster {
         if let Some(sabotage) = sabotage {
             sabotage.suits(&mut plan);
         }
-        let here = begins(&plan, 0);
+        let here = begins(&plan, 0, number(0));
         let control = MemoryStore::new();
         let cluster = Self::with(seed, rng, plan, 1, here, control, Counts::default());
         Self { sabotage, ..cluster }
@@ -219,6 +222,7 @@ impl Cluster {
             here,
             away: BTreeMap::new(),
             leader: number(0),
+            heads_begun: 0,
             wires: Wires::default(),
             control,
             clients: BTreeMap::new(),

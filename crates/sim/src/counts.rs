@@ -97,6 +97,7 @@ impl Counts {
         "kills of drivers",
         "kills of nodes",
         "kills of nodes that somebody is about to fetch from",
+        "kills of nodes after others",
         "kills of heads",
         "nodes that were drained",
         "drained nodes that left",
@@ -110,6 +111,7 @@ impl Counts {
         "connections of nodes whose row had not come",
         "rows that were told twice",
         "nodes that joined while programs ran",
+        "nodes that joined after a head's death",
         "words on references that came twice",
         // Paths.
         "frames that were sent again",
@@ -140,6 +142,7 @@ impl Counts {
         "nodes that were declared dead",
         "heads that went on where one died",
         "heads that went on where a second one died",
+        "heads that went on where a third one died",
         "nodes that noticed that there is no head",
         "deaths that all had passed",
         "objects that another node had when their home died",

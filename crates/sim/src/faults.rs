@@ -61,6 +61,8 @@ pub struct Plan {
     pub breaks: u64,
     /// A node is killed then, but not the head.
     pub node_dies_at: Option<Instant>,
+    /// And a while later another one.
+    pub node_dies_again: bool,
     /// Or later, as soon as one has the only copy of what is at home at another node.
     pub dies_with_copies: bool,
     /// It waits with its death until a third node is told to fetch from it alone.
@@ -70,8 +72,10 @@ pub struct Plan {
     /// The head is killed then, or later, when all nodes have joined; and another one goes on within a time.
     pub head_falls_at: Option<Instant>,
     pub headless_for: Duration,
-    /// So does the one that comes in its place.
-    pub head_falls_again: bool,
+    /// So many of those that come in its place are killed, too.
+    pub heads_fall_more: u32,
+    /// The head may be killed while nodes and programs are still to come.
+    pub falls_before_joins: bool,
     /// On control nodes, which do not die with the head.
     pub control_apart: bool,
     /// Each actor that may restart makes checkpoints.
@@ -123,10 +127,12 @@ impl Plan {
             slow_link: None,
             breaks: 0,
             node_dies_at: None,
+            node_dies_again: false,
             node_drains_at: None,
             head_falls_at: None,
             headless_for: Duration::ZERO,
-            head_falls_again: false,
+            heads_fall_more: 0,
+            falls_before_joins: false,
             control_apart: false,
             dies_with_copies: false,
             dies_when_named: false,
@@ -162,7 +168,7 @@ impl Plan {
         let drains_at = Instant(10_000_000) + Duration::from_millis(apart.below(280));
         let drains = nodes > 2 && apart.one_in(4);
         let falls_at = Instant(10_000_000) + Duration::from_millis(apart.clone().below(280));
-        Self {
+        let mut plan = Self {
             spill: true,
             keeps_rows: true,
             head_dies_at: None,
@@ -183,12 +189,16 @@ impl Plan {
             head_falls_at: (!quiet && apart.one_in(4)).then_some(falls_at),
             headless_for: Duration::from_millis([1, 20, 500, 4000][apart.below(4) as usize]),
             control_apart: apart.one_in(2),
-            head_falls_again: apart.one_in(3),
+            heads_fall_more: u32::from(apart.one_in(3)),
             news_within: Duration::from_millis(news),
             bulk_window_bytes: window,
             socket_packets: [1, 3, 64][rng.below(3) as usize],
+            falls_before_joins: apart.one_in(2),
+            node_dies_again: apart.one_in(3),
             ..alone
-        }
+        };
+        plan.heads_fall_more *= 1 + u32::from(apart.one_in(3));
+        plan
     }
 
     pub fn has_kills(&self) -> bool {
@@ -262,8 +272,16 @@ impl Cluster {
         let is_third = ![self.head(), home, self.here.number].contains(&only);
         if is_third && self.plan.dies_when_named && self.is_node_due() && !self.host(only).dead {
             self.count("kills of nodes that somebody is about to fetch from");
-            self.plan.node_dies_at = None;
+            self.next_node_dies_later();
             self.after(Duration::ZERO, Step::NodeFalls(only));
+        }
+    }
+
+    /// One dies now.
+    fn next_node_dies_later(&mut self) {
+        self.plan.node_dies_at = None;
+        if std::mem::take(&mut self.plan.node_dies_again) {
+            self.plan.node_dies_at = Some(self.now + self.rng.delay(Duration::from_millis(50)));
         }
     }
 
@@ -292,12 +310,13 @@ impl Cluster {
                 None => any.filter(|_| is_late),
             };
             if let Some(victim) = victim {
-                self.plan.node_dies_at = None;
+                self.next_node_dies_later();
                 self.node_dies(victim);
             }
         }
         let is_whole = all_came && self.hosts().count() >= self.plan.nodes as usize;
-        if is_whole && self.plan.head_falls_at.is_some_and(|at| self.now >= at) {
+        let may_fall = (is_whole || self.plan.falls_before_joins) && !self.is_headless();
+        if may_fall && self.plan.head_falls_at.is_some_and(|at| self.now >= at) {
             self.plan.head_falls_at = None;
             self.head_dies();
         }

@@ -30,8 +30,8 @@ pub fn number(at: u32) -> NodeNumber {
 }
 
 /// It runs, and no other one knows of it.
-pub fn begins(plan: &Plan, at: u32) -> Box<Host> {
-    begins_with(plan, at, Beginning { node: number(at), rows: Rows::default() })
+pub fn begins(plan: &Plan, at: u32, node: NodeNumber) -> Box<Host> {
+    begins_with(plan, at, Beginning { node, rows: Rows::default() })
 }
 
 fn begins_with(plan: &Plan, at: u32, beginning: Beginning) -> Box<Host> {
@@ -73,13 +73,17 @@ impl Cluster {
 
     /// It gets a number, which the others hear of before they hear where it is. It hears of all that are there already.
     pub fn joins(&mut self, at: u32) {
+        if self.is_headless() {
+            return self.after(Duration::from_millis(1), Step::Joins(at));
+        }
         if at == 0 {
             self.says_where(at);
         } else {
-            let begun = begins(&self.plan, at);
-            self.away.insert(begun.number, begun);
-            self.row_changes(self.row_of(number(at), at, String::new()));
-            self.goes_to(number(at));
+            let node = Rows::read(&self.control).next_number(0);
+            let begun = begins(&self.plan, at, node);
+            self.away.insert(node, begun);
+            self.row_changes(self.row_of(node, at, String::new()));
+            self.goes_to(node);
             self.here.daemon.news.clear();
             self.recalls();
             self.tells_rows(self.rows_at_a_start());
@@ -89,6 +93,9 @@ impl Cluster {
         if self.clients.values().any(|client| client.alive) {
             self.count("nodes that joined while programs ran");
         }
+        if self.lost_a_head() {
+            self.count("nodes that joined after a head's death");
+        }
         let here = self.plan.drivers_at.iter().filter(|it| **it == at).count();
         self.drivers_come(here as u32);
     }
@@ -97,7 +104,7 @@ impl Cluster {
         if self.is_headless() {
             return self.after(Duration::from_millis(1), Step::SaysWhere(at));
         }
-        self.row_changes(self.row_of(number(at), at, format!("{at}")));
+        self.row_changes(self.row_of(self.here.number, at, format!("{at}")));
     }
 
     /// The head's daemon is started again on its store, or another machine goes on as head: it has the number behind the highest one, and makes of the
@@ -106,8 +113,11 @@ impl Cluster {
         let rows = Rows::read(&self.control);
         let node = rows.next_number(0);
         self.count("heads that went on where one died");
-        if self.head() != number(0) {
-            self.count("heads that went on where a second one died");
+        self.heads_begun += 1;
+        match self.heads_begun {
+            1 => {}
+            2 => self.count("heads that went on where a second one died"),
+            _ => self.count("heads that went on where a third one died"),
         }
         self.note(|| format!("{node} goes on as head"));
         let begun = begins_with(&self.plan, 0, Beginning { node, rows });
@@ -122,7 +132,8 @@ impl Cluster {
         if !self.groups().is_empty() {
             self.somebody_looks();
         }
-        if std::mem::take(&mut self.plan.head_falls_again) {
+        if let Some(more) = self.plan.heads_fall_more.checked_sub(1) {
+            self.plan.heads_fall_more = more;
             self.plan.head_falls_at = Some(self.now + self.rng.delay(Duration::from_millis(50)));
         }
     }
@@ -272,6 +283,9 @@ impl Cluster {
     /// With all that runs there, at once.
     pub fn node_dies(&mut self, node: NodeNumber) {
         self.count("kills of nodes");
+        if self.books.facts.some_node_died() {
+            self.count("kills of nodes after others");
+        }
         self.note(|| format!("FAULT: {node} dies with all that runs there"));
         self.leaves_an_estate(node);
         self.break_all_of(node);
