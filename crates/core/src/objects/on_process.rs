@@ -63,12 +63,22 @@ impl ObjectDirectory {
         let State::Pending { lineage, .. } = &mut record.state else {
             panic!("{object} is {}, not pending", record.state.name());
         };
-        let lineage = lineage.take().ok_or_else(|| {
-            let text = format!(
-                "{object} has no value: its owner died before it was computed, and it comes from a \
-                 call that cannot run again in another process ({obituary})"
-            );
-            Failure::new(FailureKind::OwnerDied, text)
+        let was_lost = record.remade;
+        let lineage = lineage.take().ok_or_else(|| match was_lost {
+            true => {
+                let text = format!(
+                    "{object} is lost: no node that lives has a copy of it, and its owner, which could have made it again, \
+                     has ended ({obituary})"
+                );
+                Failure::new(FailureKind::ObjectLost, text)
+            }
+            false => {
+                let text = format!(
+                    "{object} has no value: its owner died before it was computed, and it comes from a \
+                     call that cannot run again in another process ({obituary})"
+                );
+                Failure::new(FailureKind::OwnerDied, text)
+            }
         });
         record.lost_bytes = 0;
         record.state = State::Orphaned { lineage, since: self.sweeps.asked };

@@ -3,7 +3,7 @@
 //! | of an actor that | its keeper has | its node, if it is not the home, has |
 //! |---|---|---|
 //! | runs at its home, or waits for a place | its spec, and its log if it makes checkpoints | - |
-//! | runs elsewhere | its spec; nothing if it makes checkpoints | its spec, what its worker said, and the log that it passed on |
+//! | runs elsewhere | its spec; nothing if it makes checkpoints | its spec, what its worker said, and the log that it passed on; with a log also the constructor's arguments, if it may start again |
 //!
 //! The keeper is the node that would be the heir now, so it changes as nodes join, drain and die. One that is a keeper no more is told so. Where there is a log,
 //! it says that it has heard (`Kept`), and until then no call is acknowledged (REPLAY-5): so no node has a log that is older than a reply.

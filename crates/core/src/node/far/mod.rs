@@ -181,7 +181,8 @@ struct Stranger {
 #[derive(Debug)]
 struct Hosted {
     actor: ActorId,
-    /// What its constructor's arguments name, until that has returned: the home may let go of them then.
+    /// What its constructor's arguments name, and its log. When that has returned, the home may let go of them, and this node does
+    /// (`constructor_returned`).
     holds: Vec<ObjectId>,
     /// For an heir of the home, and which incarnation this is; absent before it is to run.
     spec: Option<(Box<ActorSpec>, u32)>,

@@ -85,7 +85,7 @@ impl Node {
         let started = matches!(message, ToNode::ActorStarted { .. });
         self.send_peer(node, Peer::From { process: from, job, message: Box::new(message) });
         if started {
-            self.let_arguments_go(from);
+            self.constructor_returned(from);
         }
     }
 

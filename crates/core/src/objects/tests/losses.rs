@@ -79,7 +79,7 @@ fn an_owner_that_dies_while_it_makes_it_again_leaves_no_value() {
     bench.feed(gone(THERE));
     bench.want(B, object);
     bench.feed(Event::ProcessGone { process: A, obituary: "killed".to_string() });
-    assert_failure(&bench.sweep_all(), B, FailureKind::OwnerDied, "its owner died");
+    assert_failure(&bench.sweep_all(), B, FailureKind::ObjectLost, "its owner, which");
 }
 
 #[test]

@@ -386,6 +386,32 @@ fn the_log_of_an_actor_with_checkpoints_goes_to_the_heir() {
     assert_eq!(replayed, Some(3));
 }
 
+/// No keeper has what its constructor needs: it was gone when the actor started again after its home's death (seed 2075205).
+#[test]
+fn the_arguments_of_an_actor_with_checkpoints_outlive_its_home() {
+    for max_restarts in [-1, 0] {
+        let mut nodes = Nodes::new(3);
+        let (watcher, creator) = (nodes.shells[0].driver(), nodes.shells[1].driver());
+        let actor = actor_of(creator);
+        let object = nodes.calls_with_a_value(watcher, creator).0;
+        let checkpoints = Some(Checkpoints { calls: 10, interval_ms: 0 });
+        let mut spec = spec(actor, "", 3.0, max_restarts, checkpoints);
+        spec.contains = vec![object];
+        nodes.says(1, creator, ToNode::ActorCreate { request: 0, spec, get_if_exists: false });
+        let worker = nodes.forks(2);
+        nodes.says(2, worker, ToNode::ActorStarted { actor, incarnation: 0, result: Ok(()) });
+        nodes.death_is_heard(&[0, 2], 1, 0, 90);
+        nodes.is_settled(&[0, 2], 1, 0, 90);
+        nodes.says(0, watcher, ToNode::Notices(vec![Notice::Released { object, tokens: 1 }]));
+        nodes.pump();
+        let knows = |nodes: &Nodes| nodes.shells[0].node.objects.knows(object);
+        assert_eq!(knows(&nodes), max_restarts != 0, "it may start again, or not");
+        nodes.says(0, watcher, ToNode::ActorKill { actor, no_restart: true });
+        nodes.ends(2, worker);
+        assert!(!knows(&nodes));
+    }
+}
+
 /// The keeper has it as well, if the home died before it let the keeper go: what the calls name was held twice, and let go once (seed 2014591).
 #[test]
 fn what_a_log_names_that_two_nodes_have_goes_with_the_actor() {
