@@ -17,6 +17,8 @@ use crate::workload::Bundle;
 /// How often somebody looks which groups are old.
 const LOOKS_EVERY: Duration = Duration::from_millis(20);
 const GROUP_LIVES: Duration = Duration::from_millis(100);
+/// One that is still there is removed again. More often, the words would be more than a slow link takes (seed 2103211).
+const REMOVED_AGAIN: Duration = Duration::from_secs(1);
 
 impl Cluster {
     /// Until it is created, or removed.
@@ -125,6 +127,7 @@ impl Cluster {
         let now = self.now;
         let old = |group: &&GroupId| *ends.entry(**group).or_insert(ends_at) <= now;
         let old: Vec<GroupId> = there.iter().filter(old).copied().collect();
+        ends.extend(old.iter().map(|group| (*group, now + REMOVED_AGAIN)));
         self.end_groups(&old);
         let programs = self.clients.values().any(|it| it.alive && it.is_driver && !it.finished);
         // What a driver that finished has submitted may go on, and a group may be on its way.

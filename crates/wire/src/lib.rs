@@ -11,6 +11,7 @@
 //!
 //! Bytes from a peer are never trusted: every parse returns `Malformed`, never panics.
 
+mod arc_bytes;
 pub mod bytes;
 pub mod call;
 pub mod control;

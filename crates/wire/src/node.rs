@@ -57,6 +57,7 @@ pub enum KvOperation {
     /// `value` is the old one if `overwrite` is false and there was one.
     Put {
         key: Vec<u8>,
+        #[serde(with = "serde_bytes")]
         value: Vec<u8>,
         overwrite: bool,
     },

@@ -60,8 +60,10 @@ pub(crate) fn ask_at(stored: &[usize], frame: &mut [u8]) {
 pub struct Failure {
     pub kind: FailureKind,
     /// For `User`, the encoded exception; for every other kind, UTF-8 text for the user.
+    #[serde(with = "crate::arc_bytes")]
     pub payload: Arc<[u8]>,
     /// The encoded exception behind a failure that is not `User` itself (a constructor's), or empty.
+    #[serde(with = "crate::arc_bytes")]
     pub cause: Arc<[u8]>,
 }
 
@@ -223,7 +225,7 @@ const STORED_BYTES: usize = 25;
 /// A ref's value. `Inline` bytes and stored bytes have the same encoding (the Python codec's).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Value {
-    Inline(Arc<[u8]>),
+    Inline(#[serde(with = "crate::arc_bytes")] Arc<[u8]>),
     Stored(Location),
     Failed(Failure),
 }

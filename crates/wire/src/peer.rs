@@ -71,6 +71,7 @@ pub enum Peer {
     },
     Function {
         function: FunctionId,
+        #[serde(with = "serde_bytes")]
         bytes: Option<Vec<u8>>,
     },
 
@@ -450,7 +451,7 @@ pub enum Claims {
 /// A value as another node is told of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FarValue {
-    Inline(Arc<[u8]>),
+    Inline(#[serde(with = "crate::arc_bytes")] Arc<[u8]>),
     Failed(Failure),
     /// Its bytes are at these nodes, the best one to fetch them from first. That one may be fetching them itself; the others have
     /// all of them. `turn` counts up with each such answer of the home.
@@ -473,6 +474,7 @@ pub enum Known {
         copies: u8,
     },
     Inline {
+        #[serde(with = "crate::arc_bytes")]
         bytes: Arc<[u8]>,
         contains: Vec<ObjectId>,
     },

@@ -23,10 +23,12 @@ pub struct ActorSpec {
     /// It restarts from checkpoints: its calls are logged and replayed.
     pub checkpoints: Option<Checkpoints>,
     /// Call frame of the constructor (`CallKind::Create`).
+    #[serde(with = "serde_bytes")]
     pub frame: Vec<u8>,
     /// Refs in the constructor's arguments: held by the daemon while the actor may start again.
     pub contains: Vec<ObjectId>,
     /// What a handle needs (methods, options); opaque, made and read by the Python side.
+    #[serde(with = "serde_bytes")]
     pub handle: Vec<u8>,
 }
 
@@ -47,6 +49,7 @@ impl ActorSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActorFound {
     pub actor: ActorId,
+    #[serde(with = "serde_bytes")]
     pub handle: Vec<u8>,
     /// It was lost with an earlier daemon, and nobody took its name since.
     pub dead: Option<Failure>,

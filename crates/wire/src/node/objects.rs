@@ -85,6 +85,7 @@ pub struct Lineage {
     pub task: TaskId,
     pub shape: Arc<Shape>,
     /// The call frame, refs without values where they are shared themselves.
+    #[serde(with = "serde_bytes")]
     pub frame: Vec<u8>,
     /// Every ref in it: top-level, inside arguments, and inside the values of refs that travel in it.
     pub contains: Vec<ObjectId>,

@@ -20,6 +20,7 @@ pub struct LoggedCall {
     /// 1 for the first call of the actor's life.
     pub index: u64,
     /// As its caller wrote it.
+    #[serde(with = "serde_bytes")]
     pub frame: Vec<u8>,
     /// Refs that the frame names, and those inside its arguments.
     pub contains: Vec<ObjectId>,
@@ -31,6 +32,7 @@ pub struct Checkpoint {
     /// The index of that call.
     pub upto: u64,
     /// What `checkpoint()` returned, pickled.
+    #[serde(with = "serde_bytes")]
     pub state: Vec<u8>,
     /// Refs inside it.
     pub contains: Vec<ObjectId>,

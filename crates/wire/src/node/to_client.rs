@@ -160,6 +160,7 @@ pub enum ToClient {
 
     Function {
         function: FunctionId,
+        #[serde(with = "serde_bytes")]
         bytes: Option<Vec<u8>>,
     },
 
@@ -204,6 +205,7 @@ pub enum ToClient {
     },
     KvAnswer {
         request: u64,
+        #[serde(with = "serde_bytes")]
         value: Option<Vec<u8>>,
         keys: Vec<Vec<u8>>,
         /// Nothing was written, for this reason.

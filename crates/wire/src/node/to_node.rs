@@ -99,6 +99,7 @@ pub enum ToNode {
 
     Export {
         function: FunctionId,
+        #[serde(with = "serde_bytes")]
         bytes: Vec<u8>,
         contains: Vec<ObjectId>,
     },
