@@ -167,6 +167,8 @@ impl ObjectDirectory {
                 (Some(owner), lineage) => State::Pending { owner, lineage },
                 (None, lineage) => State::made_by_nobody(lineage, since),
             };
+            // Its owner, which the dead home had asked to make it again, died with that.
+            record.remade &= !matches!(record.state, State::Unknown { .. });
             adopter.into_iter().for_each(|owner| self.index(object, owner));
             self.note(object, "inherited", adopter);
         }

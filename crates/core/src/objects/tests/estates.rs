@@ -66,6 +66,18 @@ fn nothing_of_an_estate_is_called_lost_before_all_have_announced() {
     assert_failure(&bench.sweep_all(), B, FailureKind::ObjectLost, "died (it was silent)");
 }
 
+/// Found by the simulator: it was taken for one that is still made again (seed 2113016).
+#[test]
+fn what_a_dead_home_had_made_again_is_as_unknown_as_the_rest() {
+    let (mut bench, object) = (Bench::new(), foreign(1));
+    bench.waits_for_foreign(object);
+    bench.feed(Event::Delayed { object });
+    bench.feed(falls_to(HERE));
+    assert_eq!(bench.state(object), Some("unknown"));
+    bench.feed(ANNOUNCED());
+    assert_failure(&bench.sweep_all(), B, FailureKind::ObjectLost, "died (it was silent)");
+}
+
 #[test]
 fn a_copy_that_is_announced_is_fetched_and_told_to_all_who_wait() {
     let (mut bench, object) = (Bench::new(), foreign(1));
