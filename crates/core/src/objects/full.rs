@@ -3,8 +3,8 @@
 //! Other nodes hear it with the load, and nothing is placed here that may run elsewhere. Otherwise a node whose tasks fail at once
 //! would be free at once, and get ever more of them.
 //!
-//! It begins when room is denied. A denial says nothing of what others want if much memory is free, or if the object is larger than all of it.
-//! It ends when as much as was denied, of all denials the least, was granted since, or came free in memory or on the disk. It ends as well
+//! It begins when room is denied. A denial says nothing of what others want if the object is larger than half of the memory, and an eighth of that is free.
+//! It ends when as much as was denied, of all denials the least, was granted since, or came free in one piece of memory or on the disk. It ends as well
 //! `FULL_FORGOTTEN` after the last denial: nobody tells us when the disk has room that others had taken.
 
 use hoplo_base::Instant;
@@ -30,7 +30,8 @@ impl ObjectDirectory {
     }
 
     pub(super) fn was_denied(&mut self, bytes: u64) {
-        if bytes > self.config.capacity_bytes || self.memory.free_bytes() >= self.much() {
+        let is_huge = bytes > self.config.capacity_bytes / 2;
+        if bytes > self.config.capacity_bytes || is_huge && self.longest_free() >= self.much() {
             return;
         }
         let least = self.full.as_ref().map_or(bytes, |full| full.bytes.min(bytes));
@@ -47,7 +48,7 @@ impl ObjectDirectory {
     pub(super) fn look_whether_full(&mut self) {
         let Some(Full { bytes, at, on_disk }) = self.full else { return };
         let now_on_disk = self.on_disk();
-        let ends = self.memory.free_bytes() >= bytes.max(self.much())
+        let ends = self.longest_free() >= bytes.max(self.much())
             || now_on_disk + bytes <= on_disk
             || at + FULL_FORGOTTEN <= self.now;
         let on_disk = on_disk.max(now_on_disk);
@@ -56,6 +57,10 @@ impl ObjectDirectory {
 
     pub(super) fn full_ends(&self) -> Option<Instant> {
         self.full.as_ref().map(|full| full.at + FULL_FORGOTTEN)
+    }
+
+    fn longest_free(&self) -> u64 {
+        self.memory.longest_free()
     }
 
     /// Of memory.

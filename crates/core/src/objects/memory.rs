@@ -358,7 +358,11 @@ impl Memory {
 
     /// The largest piece of free room, and how many there are.
     pub(super) fn free_pieces(&self) -> (u64, usize) {
-        (self.free.longest().min(self.free_bytes()), self.free.iter().count())
+        (self.longest_free(), self.free.iter().count())
+    }
+
+    pub(super) fn longest_free(&self) -> u64 {
+        self.free.longest().min(self.free_bytes())
     }
 
     pub(super) fn has_slots(&self) -> bool {

@@ -24,7 +24,7 @@ fn asks(bench: &mut Bench, bytes: u64, takes: bool) {
         Effect::Reserve { ticket, .. } => Some(*ticket),
         _ => None,
     };
-    let ticket = effects.iter().find_map(reserve).expect("it is to have room on the disk");
+    let ticket = effects.iter().find_map(reserve).unwrap_or_else(|| panic!("{effects:?}"));
     let result = if takes { Ok(()) } else { Err("no space left".to_string()) };
     bench.feed(Event::Reserved { ticket, result });
 }
@@ -87,6 +87,17 @@ fn who_wants_very_much_fills_no_node() {
     bench.seal(object(A, 1), 8 * MIB, &[]);
     asks(&mut bench, 10 * MIB, false);
     assert!(!bench.directory.is_full(), "2 of 10 MiB are free");
+}
+
+/// Some of the memory was free, and tasks whose results were just larger than that came and failed.
+#[test]
+fn what_is_free_is_too_little_if_what_is_denied_is_no_more_than_half_of_the_memory() {
+    let mut bench = Bench::with(Config::new(10 * MIB));
+    bench.seal(object(A, 1), 8 * MIB, &[]);
+    asks(&mut bench, 5 * MIB, false);
+    assert!(bench.directory.is_full(), "2 of 10 MiB are free");
+    asks(&mut bench, 5 * MIB, true);
+    assert!(!bench.directory.is_full());
 }
 
 #[test]
