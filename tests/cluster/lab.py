@@ -70,14 +70,21 @@ def why_not() -> str | None:
 
 class Lab:
     def __init__(
-        self, nodes: int = 3, cpus: float = 1, rate: float | None = None, home: bool = False
+        self,
+        nodes: int = 3,
+        cpus: float = 1,
+        rate: float | None = None,
+        home: bool = False,
+        one_name: bool = False,
     ) -> None:
-        """`rate` in bits a second. With `home`, all machines share one."""
+        """`rate` in bits a second. With `home`, all machines share one. With `one_name`, all have the
+        same host name."""
         if why := why_not():
             raise NoLab(why)
         sweep()
         self.name = f"{PREFIX}{_mark()}-{next(_serials)}"
         self.rate = rate
+        self._one_name = one_name
         self.machines: list[Machine] = []
         self._made: list[str] = []
         self._ended = False
@@ -220,9 +227,9 @@ class Lab:
         own = self.folder / "home" if home else folder / "home"
         for path in (folder, own):
             path.mkdir(mode=0o700, exist_ok=True)
-        # A host name of its own: who has the head's is on the head's machine. All of these replace
-        # themselves, so that the pid is the program's.
-        named = f'echo node{number} > /proc/sys/kernel/hostname && exec "$@"'
+        # All of these replace themselves, so that the pid is the program's.
+        name = "node" if self._one_name else f"node{number}"
+        named = f'echo {name} > /proc/sys/kernel/hostname && exec "$@"'
         enter = ("nsenter", f"--net={NAMESPACES / inside}", "--", "unshare", "--uts")
         prefix = (*enter, "sh", "-c", named, "sh")
         self.machines.append(Machine(folder, own, prefix, self.address(number), cpus))

@@ -7,6 +7,7 @@ before the first test, and passes for all at once.
 from __future__ import annotations
 
 import subprocess
+import time
 from typing import Any
 
 import pytest
@@ -103,6 +104,19 @@ def test_a_call_waited_for_a_node_that_was_not_reached_and_nothing_said_why(make
     assert program.heard() == 2
     program.end()
     until(lambda: "is reached again" in log(here))
+
+
+def test_machines_with_the_same_host_name_were_no_witnesses_for_each_other(make_lab: Any) -> None:
+    lab = make_lab(nodes=3, one_name=True)
+    head, *_ = lab.cluster()
+    before = head.nodes()
+    route(lab, "add", 2, 1)
+    route(lab, "add", 1, 2)
+    # By now its silence would have become a verdict.
+    began = time.monotonic()
+    until(lambda: time.monotonic() - began > 2)
+    assert head.nodes() == before
+    assert head.states() == ["ALIVE"] * 3
 
 
 def test_a_node_that_was_cut_off_from_the_head_spoke_of_control_nodes(cut_off: Any) -> None:

@@ -185,6 +185,23 @@ pub(crate) enum Part {
     Member { ip: IpAddr, head: String },
 }
 
+/// What tells that a node is on the same machine: its host's name and its address. Machines may have the same name, and network namespaces of one
+/// machine are as far from each other as machines are.
+pub(crate) struct Machine {
+    hostname: String,
+    host: String,
+}
+
+impl Machine {
+    fn has(&self, node: &NodeEntry) -> bool {
+        node.hostname == self.hostname && host_of(&node.address) == self.host
+    }
+}
+
+fn host_of(address: &str) -> &str {
+    address.rsplit_once(':').map_or(address, |(host, _)| host)
+}
+
 impl Carrier {
     /// `wake` rings when there are words.
     pub(crate) fn start(
@@ -217,7 +234,8 @@ impl Carrier {
         });
         let bell = hub.bell();
         let calls = Calls::new(me, random()?, segment, bulk);
-        let turn = Turn::new(hub, me, hostname, begin, calls, Arc::clone(&shared));
+        let machine = Machine { hostname, host: host_of(&address).to_string() };
+        let turn = Turn::new(hub, me, machine, begin, calls, Arc::clone(&shared));
         let thread = std::thread::Builder::new().name("hoplo:carrier".to_string());
         let thread = Some(thread.spawn(move || turn.run())?);
         let rings = Cell::new(false);

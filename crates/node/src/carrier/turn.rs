@@ -23,13 +23,13 @@ use super::calls::Calls;
 use super::ground::{End, Ground};
 use super::protocol::{Between, Said};
 use super::unreached::Unreached;
-use super::{Shared, Told, Word};
+use super::{Machine, Shared, Told, Word};
 use crate::clock::clock;
 
 pub(super) struct Turn {
     pub(super) hub: Hub<Between>,
     me: NodeNumber,
-    hostname: String,
+    machine: Machine,
     pub(super) shared: Arc<Shared>,
     part: Part,
     pub(super) nodes: BTreeMap<NodeNumber, NodeEntry>,
@@ -109,7 +109,7 @@ impl Turn {
     pub(super) fn new(
         hub: Hub<Between>,
         me: NodeNumber,
-        hostname: String,
+        machine: Machine,
         begin: Begin,
         calls: Calls,
         shared: Arc<Shared>,
@@ -129,7 +129,7 @@ impl Turn {
         Self {
             hub,
             me,
-            hostname,
+            machine,
             shared,
             part,
             nodes: BTreeMap::new(),
@@ -252,7 +252,7 @@ impl Turn {
             Told::Row { entry, version, index } => {
                 self.epoch = self.epoch.max(index);
                 let (number, state) = (entry.node, entry.state.clone());
-                let near = entry.hostname == self.hostname;
+                let near = self.machine.has(&entry);
                 self.nodes.insert(number, (*entry).clone());
                 if number != self.me {
                     self.follow(&entry);
