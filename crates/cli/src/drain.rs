@@ -8,6 +8,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use hoplo_base::limits::{DRAIN_SHOWN, DRAIN_WITHIN};
 use hoplo_base::shown;
+use hoplo_core::node::DRAINED;
 use serde_json::Value;
 
 use crate::tool::Tool;
@@ -59,6 +60,13 @@ pub(crate) fn drain(args: &DrainArgs) -> Result<()> {
             row => {
                 let why = row.and_then(|row| row["Reason"].as_str()).unwrap_or("it is gone");
                 let took = began.elapsed().as_secs_f64();
+                if !was_drained(why) {
+                    bail!(
+                        "{} died after {took:.1} s and did not leave in order: {}. What only it had is lost, or made again",
+                        shown(&id),
+                        shown(why)
+                    );
+                }
                 println!("{} left after {took:.1} s: {}", shown(&id), shown(why));
                 return Ok(());
             }
@@ -66,6 +74,11 @@ pub(crate) fn drain(args: &DrainArgs) -> Result<()> {
         sleep(Duration::from_millis(100));
     }
     bail!("{id} did not leave in time: see daemon.log in its session folder")
+}
+
+/// As its row says.
+fn was_drained(why: &str) -> bool {
+    why.starts_with(DRAINED)
 }
 
 fn row_of<'a>(nodes: &'a Value, id: &str) -> Option<&'a Value> {
@@ -101,6 +114,8 @@ mod tests {
         for none in ["two", "00000d", "three", ""] {
             assert_eq!(id_of(&nodes, none), None, "{none}");
         }
+        assert!(was_drained("it was drained, and its time was over before b had all"));
+        assert!(!was_drained("it was silent for 700 ms") && !was_drained("it is gone"));
         assert_eq!(seconds("1.5"), Ok(Duration::from_millis(1500)));
         for bad in ["", "-1", "nan", "inf", "1e99", "x"] {
             assert!(seconds(bad).is_err(), "{bad}");

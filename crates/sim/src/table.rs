@@ -277,7 +277,7 @@ impl Cluster {
         if self.is_headless() {
             return self.at_node(self.head(), self.now, Step::Verdict(node));
         }
-        self.row_is_dead(node, "it was drained");
+        self.row_is_dead(node, hoplo_core::node::DRAINED);
     }
 
     /// With all that runs there, at once.

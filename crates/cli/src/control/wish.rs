@@ -101,7 +101,14 @@ impl Nodes {
             .iter()
             .filter_map(|(node, status)| Some(format!("{node}: {}", status.as_ref().err()?)))
             .collect();
-        let nobody = || format!("no coordinator acts now; {}", said.join("; "));
+        let nobody = || {
+            match &said[..] {
+            [] => "no coordinator acts now, though the control nodes answer: `hoplo control status` and their logs say what they \
+                   wait for"
+                .to_string(),
+            said => format!("no coordinator acts now; {}", said.join("; ")),
+        }
+        };
         let acting = acting.with_context(nobody)?;
         Ok(Self { cluster, known, acting, losses })
     }

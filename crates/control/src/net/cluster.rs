@@ -93,6 +93,9 @@ impl Cluster {
         if shards == 0 || replication == 0 {
             return Err(error("a cluster has at least one shard and one replica".to_string()));
         }
+        if let Some(why) = wrong_among(&nodes) {
+            return Err(error(why));
+        }
         let id = draw().map_err(|cause| error(cause.to_string()))?;
         let written = Written { cluster: format!("{id:032x}"), shards, replication, nodes };
         fs::create_dir_all(dir).map_err(|cause| error(cause.to_string()))?;
@@ -291,6 +294,24 @@ fn draw() -> io::Result<u128> {
     let mut id = [0; 16];
     rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty())?;
     Ok(u128::from_le_bytes(id))
+}
+
+/// Why these cannot be control nodes of a cluster.
+fn wrong_among(nodes: &[String]) -> Option<String> {
+    for (at, node) in nodes.iter().enumerate() {
+        if nodes[..at].contains(node) {
+            return Some(format!(
+                "control node {node} is given twice: each has an address of its own"
+            ));
+        }
+        let port = node.rsplit_once(':').map(|(host, port)| (host, port.parse::<u16>()));
+        if is_tcp(node) && !matches!(port, Some((host, Ok(1..))) if !host.is_empty()) {
+            return Some(format!(
+                "{node:?} is no address of a control node: give HOST:PORT, or the path of a unix socket, with a slash in it"
+            ));
+        }
+    }
+    None
 }
 
 fn is_tcp(node: &str) -> bool {

@@ -92,7 +92,7 @@ use crate::sched::place::Place;
 use crate::sched::{Environments, LocalScheduler, WorkerPool, environments as envs};
 
 pub use event::{Answer, Effect, Event, Passing, Question, RowsPage};
-pub use far::{heir_among, heir_of, outlived, settled};
+pub use far::{DRAINED, heir_among, heir_of, outlived, settled};
 pub use jobs::Job;
 pub use kv::KEYS_MAX;
 pub use past::PastRows;

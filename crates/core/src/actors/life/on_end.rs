@@ -66,7 +66,7 @@ impl ActorTable {
         } else if std::mem::take(&mut actor.moving) {
             actor.incarnation += 1;
             actor.moved += 1;
-            actor.restarts_because = Some("its node was drained".to_string());
+            actor.restarts_because = Some("its node was being drained".to_string());
             effects.push(actor.place());
             self.changed(id, effects);
         } else {

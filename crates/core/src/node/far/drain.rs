@@ -42,6 +42,9 @@ use crate::objects;
 use crate::sched::claim::Claimant;
 use crate::sched::{groups, local};
 
+/// How the reason begins why a node is dead that left in order, or when its time was over.
+pub const DRAINED: &str = "it was drained";
+
 #[derive(Debug, Default)]
 pub(super) struct Drains {
     /// This node's time is over then.
@@ -176,9 +179,9 @@ impl Node {
     pub(in crate::node) fn look_whether_drained(&mut self) {
         let Some(until) = self.far.drains.until.filter(|_| !self.stopping) else { return };
         match self.kept_by() {
-            None => self.begin_stop("it was drained"),
+            None => self.begin_stop(DRAINED),
             Some(what) if until <= self.now => {
-                self.begin_stop(&format!("it was drained, and its time was over before {what}"));
+                self.begin_stop(&format!("{DRAINED}, and its time was over before {what}"));
             }
             Some(_) => self.after(DRAIN_LOOK, Timer::Drain),
         }
@@ -224,7 +227,7 @@ impl Node {
         {
             unheard.remove(&from);
             if unheard.is_empty() && !self.stopping && self.kept_by().is_none() {
-                self.begin_stop("it was drained");
+                self.begin_stop(DRAINED);
             }
         }
     }

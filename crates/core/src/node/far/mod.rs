@@ -62,6 +62,7 @@ use crate::sched::place::Place;
 use crate::sched::{Broker, GlobalScheduler};
 use crate::transfer::Transfer;
 
+pub use drain::DRAINED;
 pub(super) use groups::is_of_groups;
 pub use members::{heir_among, heir_of, outlived, settled};
 pub(super) use wills::will_of;
