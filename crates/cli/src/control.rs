@@ -292,6 +292,18 @@ fn status(target: &Target) -> anyhow::Result<()> {
         }
     }
     table::print(&heads, &rows)?;
+    let acts = |status: &Value| status["coordinator"]["acts"] == Value::Bool(true);
+    if !found.iter().any(|(_, status)| status.as_ref().is_ok_and(acts)) {
+        println!("coordinator: nobody acts");
+        for (node, status) in &found {
+            if let Ok(answered) = status
+                && let Some(why) = trouble_of(status)
+            {
+                let up = answered["up_s"].as_u64().unwrap_or(0);
+                println!("{node}, up for {up} s: {why}");
+            }
+        }
+    }
     for (node, status) in &found {
         let Ok(status) = status else { continue };
         if status["coordinator"]["acts"] == Value::Bool(true) {
@@ -304,6 +316,14 @@ fn status(target: &Target) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Why a node does not answer, or its coordinator does not act though it could.
+fn trouble_of(status: &Result<Value, String>) -> Option<&str> {
+    match status {
+        Ok(status) => status["coordinator"]["trouble"].as_str(),
+        Err(why) => Some(why),
+    }
 }
 
 /// As the newest configuration that any node knows says.

@@ -14,6 +14,7 @@ use hoplo_wire::control::{ClusterConfig, ShardId, Wish};
 use serde_json::{Value, json};
 
 use super::ask::{ask_nodes, parsed};
+use super::trouble_of;
 
 /// Between two looks.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -99,7 +100,7 @@ impl Nodes {
         known.dedup();
         let said: Vec<String> = found
             .iter()
-            .filter_map(|(node, status)| Some(format!("{node}: {}", status.as_ref().err()?)))
+            .filter_map(|(node, status)| Some(format!("{node}: {}", trouble_of(status)?)))
             .collect();
         let nobody = || {
             match &said[..] {

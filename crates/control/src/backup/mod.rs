@@ -72,7 +72,8 @@ pub enum BackupError {
     )]
     HasStore(PathBuf),
     #[error(
-        "there has been a head over these control nodes, so they hold what it knew, and nothing was changed: to begin with the \
+        "there has been a head over these control nodes, or a backup was put back into them before, and nothing was changed: if that was this one, \
+         start the heads; to begin with the \
          backup in spite of that, stop heads and control nodes, remove the folders of the control nodes (`--dir`), start them, and restore before any head begins"
     )]
     HadHead,

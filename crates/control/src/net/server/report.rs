@@ -34,7 +34,7 @@ impl Server {
                 json!({ "shard": chain.shard.0, "members": chain.members,
                         "wished": chain.wished, "why": chain.why })
             });
-            json!({ "acts": machine.acts(), "chains": chains.collect::<Vec<_>>(),
+            json!({ "acts": machine.acts(), "trouble": machine.trouble(), "chains": chains.collect::<Vec<_>>(),
                     "losses": machine.losses(self.now()).iter().map(loss).collect::<Vec<_>>(),
                     "story": machine.story() })
         });

@@ -276,6 +276,11 @@ impl Coordinator {
         self.document.as_ref().map(|(_, config)| config)
     }
 
+    /// Why the configuration can be neither read nor changed, as far as it was tried.
+    pub fn trouble(&self) -> Option<&str> {
+        self.store_trouble.as_deref()
+    }
+
     /// It is named in the document, as far as it knows.
     pub fn acts(&self) -> bool {
         self.read.is_some()
