@@ -451,6 +451,12 @@ pub const SOURCES_MAX: usize = 3;
 /// Readers of an object that is smaller are in a chain as they ask. Of a larger one slow readers come last.
 pub const CHAIN_BYTES_MIN: u64 = 1_000_000;
 
+/// Less than that says nothing of how fast a node takes what is relayed to it.
+pub const LAG_BYTES_MIN: u64 = 1_000_000;
+
+/// Nor does less than this part of an object: a node that stood still for a moment is not slow.
+pub const LAG_PART: u64 = 16;
+
 /// So long at most a slow one waits for others that ask at the same time.
 pub const SLOW_WAITS_MAX: Duration = Duration::from_millis(20);
 

@@ -133,6 +133,11 @@ impl Cluster {
                     Known::Lineage(_) => "lineages that heirs were told",
                 });
             }
+            Peer::NowFrom { turn, now, .. } => self.count(if now == turn {
+                "nodes that were told better sources"
+            } else {
+                "nodes that went to the end of a chain"
+            }),
             Peer::KeepCopy { .. } => self.count("copies that nodes were asked for"),
             Peer::KeepActor { known, .. } => {
                 self.count("actors that keepers were told of");

@@ -336,6 +336,21 @@ impl Cluster {
         Some(chunk)
     }
 
+    /// A node to which is relayed what comes there may be slow.
+    fn lags_perhaps(&mut self, slot: u32) {
+        let relayed = self.here.carrier.hauler.sending.iter().flat_map(|(to, queue)| {
+            let relays = queue.iter().filter(|it| it.pinned.is_none() && it.place.slot == slot);
+            relays.map(|it| (*to, it.ticket))
+        });
+        let relayed: Vec<(NodeNumber, u64)> = relayed.collect();
+        for (to, ticket) in relayed {
+            if self.rng.one_in(4) {
+                self.count("relays that lagged");
+                self.hauled(Done::Lags { to, ticket });
+            }
+        }
+    }
+
     /// What its next piece brings.
     fn content_of(&self, sending: &Sending) -> Vec<u8> {
         let hauler = &self.here.carrier.hauler;
@@ -374,6 +389,10 @@ impl Cluster {
         }
         let before = receiving.written;
         receiving.written += len;
+        let slot = receiving.place.slot;
+        self.lags_perhaps(slot);
+        let hauler = &mut self.here.carrier.hauler;
+        let receiving = hauler.receiving.get_mut(&ticket).expect("it was just there");
         let (place, operands) = (receiving.place, receiving.operands.clone());
         let is_whole = receiving.written == receiving.len();
         let walk = receiving.ring.as_ref().map(|ring| ring.walk.clone());

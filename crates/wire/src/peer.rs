@@ -170,6 +170,20 @@ pub enum Peer {
     Enough {
         ticket: u64,
     },
+    /// To who is in charge of it: the sender relays it to that node, which was told so in this turn. That one takes it more slowly than half as fast as
+    /// it comes to the sender.
+    Lags {
+        object: ObjectId,
+        node: NodeNumber,
+        turn: u64,
+    },
+    /// Of who is in charge: what the receiver fetches in that turn it fetches in turn `now` from these nodes, the best one first.
+    NowFrom {
+        object: ObjectId,
+        turn: u64,
+        now: u64,
+        sources: Vec<NodeNumber>,
+    },
 
     // ---- reduces ----
     /// It is to be made there, and kept until `FoldOver`. Whoever is told so may fetch it meanwhile, as it comes.

@@ -252,6 +252,12 @@ impl Node {
             From::TellNode { node, object, value, contains } => {
                 self.send_peer(node, Peer::Value { object, value, contains });
             }
+            From::TellSources { node, object, turn, now, sources } if node == self.me() => {
+                self.now_from(object, turn, now, sources);
+            }
+            From::TellSources { node, object, turn, now, sources } => {
+                self.send_peer(node, Peer::NowFrom { object, turn, now, sources });
+            }
             From::TellDelayed { node, object } => {
                 self.send_peer(node, Peer::Delayed { object });
             }

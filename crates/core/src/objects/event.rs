@@ -170,6 +170,14 @@ pub enum Event {
         object: ObjectId,
     },
 
+    /// The first node relays it to the second one, which was told so in this turn, and takes it less than half as fast as it comes to the first one.
+    FarLags {
+        by: NodeNumber,
+        node: NodeNumber,
+        object: ObjectId,
+        turn: u64,
+    },
+
     /// That node knows this of it.
     FarKnows {
         node: NodeNumber,
@@ -412,6 +420,14 @@ pub enum Effect {
         object: ObjectId,
         value: FarValue,
         contains: Vec<ObjectId>,
+    },
+    /// What it fetches in that turn it is to fetch from these, in turn `now`: `Peer::NowFrom`. This node, too.
+    TellSources {
+        node: NodeNumber,
+        object: ObjectId,
+        turn: u64,
+        now: u64,
+        sources: Vec<NodeNumber>,
     },
     /// It waits for what is made again: `Peer::Delayed`.
     TellDelayed {

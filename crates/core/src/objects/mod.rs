@@ -335,6 +335,9 @@ impl ObjectDirectory {
             Event::FarNotCopied { node, object } => {
                 self.on_far_not_copied(node, object, effects);
             }
+            Event::FarLags { by, node, object, turn } => {
+                self.on_far_lags(by, node, (object, turn), effects);
+            }
             Event::FarKnows { node, object, known } => {
                 self.on_far_knows(node, object, known, effects);
             }

@@ -22,6 +22,9 @@
 //! count as one to whom is sent. It is told a moment later than the others, so that those who ask at the same time come before it. So nobody
 //! waits for a slow link but those behind it, and two of those in one chain wait for the slower one only.
 //!
+//! Who relays it may say that the one behind it **lags** (`FarLags`): it takes less than half as fast as it comes. Those behind that one then go on at its source,
+//! and it goes to the end of that chain (`TellSources`), as if it had been known to be slow.
+//!
 //! The others are for when that one fails. Behind one that is fetching comes the one that it was told first: if it dies, that one sends to
 //! nobody any more, and the chain is whole again without it. The rest have all bytes. Who asks again is told only nodes that have all bytes. Each answer has a **turn**, which counts
 //! up: what is fetched in one turn is sent on in later turns only (XFER-8), so nobody waits for itself, whatever is said late or twice.
@@ -38,7 +41,7 @@ use super::ObjectDirectory;
 use super::event::{CopyAt, Effect, Heir};
 use super::on_loss::Loss;
 use super::on_move::MoveKind;
-use super::record::{Record, State, elsewhere};
+use super::record::{Fetching, Record, State, elsewhere};
 use super::references::is_handle;
 
 impl ObjectDirectory {
@@ -245,7 +248,8 @@ impl ObjectDirectory {
         let spread = spread.wrapping_add(u64::from(node.number())) % sources.len() as u64;
         sources.rotate_left(spread as usize);
         let below = self.speeds.slow_below(node, record.state.len());
-        let is_slow = |node: NodeNumber| self.speeds.is_slow(node, below);
+        let lags = |node| abroad.fetching.get(&node).is_some_and(|it| it.lags);
+        let is_slow = |node: NodeNumber| self.speeds.is_slow(node, below) || lags(node);
         let loads = abroad.loads(is_slow);
         let load = |node: NodeNumber| loads.get(&node).copied().unwrap_or_default();
         // It is slow, or sends to one that is not.
@@ -261,6 +265,54 @@ impl ObjectDirectory {
                 let has_some = sources.contains(&before) || abroad.fetching.contains_key(&before);
                 sources.retain(|source| *source != before);
                 sources.splice(0..0, iter::once(*last).chain(has_some.then_some(before)));
+            }
+        }
+        sources.truncate(SOURCES_MAX);
+        sources
+    }
+
+    /// A node that relays it says who lags.
+    pub(super) fn on_far_lags(
+        &mut self,
+        by: NodeNumber,
+        node: NodeNumber,
+        (object, turn): (ObjectId, u64),
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(record) = self.records.get_mut(&object) else { return };
+        let Some(abroad) = &mut record.abroad else { return };
+        let is_known = |it: &Fetching| it.from == by && it.turn == turn && !it.lags;
+        if !abroad.fetching.get(&node).is_some_and(is_known) {
+            return;
+        }
+        let moved = abroad.step_aside(node);
+        self.note(object, "a node that relays it lags", None);
+        for moved in moved {
+            let record = &self.records[&object];
+            let fetching = record.abroad.as_ref().expect("it fetches").fetching[&moved];
+            let sources = self.sources_from(fetching.from, record, moved);
+            let turn = fetching.turn;
+            // XFER-8: who was before it before is behind it now.
+            let is_last = moved == node;
+            self.turns += u64::from(is_last);
+            let now = if is_last { self.turns } else { turn };
+            effects.push(Effect::TellSources { node: moved, object, turn, now, sources });
+        }
+    }
+
+    /// It is to fetch from the first one, or else from that one's source, or from who has all bytes.
+    fn sources_from(
+        &self,
+        first: NodeNumber,
+        record: &Record,
+        node: NodeNumber,
+    ) -> Vec<NodeNumber> {
+        let before = record.abroad.iter().find_map(|it| Some(it.fetching.get(&first)?.from));
+        let here = record.state.is_here().then_some(self.node);
+        let mut sources = vec![first];
+        for other in before.into_iter().chain(here).chain(record.copies()) {
+            if other != node && !sources.contains(&other) {
+                sources.push(other);
             }
         }
         sources.truncate(SOURCES_MAX);

@@ -86,6 +86,8 @@ pub(super) struct Fetching {
     pub(super) since: Option<Instant>,
     /// Since when that one has all bytes.
     pub(super) source_has_all: Option<Instant>,
+    /// It takes it less than half as fast as its first source did: nobody fetches from it.
+    pub(super) lags: bool,
 }
 
 #[derive(Debug)]
@@ -297,7 +299,7 @@ impl Abroad {
     ) {
         let source_has_all = (!self.fetching.contains_key(&from)).then_some(now);
         let since = (!self.fetching.contains_key(&node)).then_some(now);
-        self.fetching.insert(node, Fetching { turn, from, since, source_has_all });
+        self.fetching.insert(node, Fetching { turn, from, since, source_has_all, lags: false });
     }
 
     /// That node has all bytes now.
@@ -305,6 +307,41 @@ impl Abroad {
         for fetching in self.fetching.values_mut().filter(|it| it.from == node) {
             fetching.source_has_all.get_or_insert(now);
         }
+    }
+
+    /// It lags: those who were told to fetch from it fetch from its source, and it fetches from the end of that chain. Nobody, if nobody is behind it.
+    pub(super) fn step_aside(&mut self, node: NodeNumber) -> Vec<NodeNumber> {
+        let Some(lagging) = self.fetching.get_mut(&node) else { return Vec::new() };
+        lagging.lags = true;
+        let by = lagging.from;
+        let mut moved = Vec::new();
+        for (behind, fetching) in self.fetching.iter_mut().filter(|(_, it)| it.from == node) {
+            fetching.from = by;
+            // What it waited for so far is not its own fault.
+            fetching.since = None;
+            moved.push(*behind);
+        }
+        let end = self.end_of_chain(by);
+        if !moved.is_empty() && end != by {
+            let has_all = !self.fetching.contains_key(&end);
+            let lagging = self.fetching.get_mut(&node).expect("it was just there");
+            lagging.from = end;
+            lagging.source_has_all = lagging.source_has_all.filter(|_| has_all);
+            moved.push(node);
+        }
+        moved
+    }
+
+    /// The last one of those who fetch from that node, or from one who does, and do not lag.
+    fn end_of_chain(&self, first: NodeNumber) -> NodeNumber {
+        let mut end = first;
+        // No chain is longer.
+        for _ in 0..self.fetching.len() {
+            let next = self.fetching.iter().filter(|(_, it)| it.from == end && !it.lags);
+            let Some((next, _)) = next.min_by_key(|(_, it)| it.turn) else { break };
+            end = *next;
+        }
+        end
     }
 
     /// How many fetch from each node, as far as its home told them to: those that are not slow, and those that are.

@@ -1,8 +1,10 @@
 //! How fast other nodes take objects, so that in a chain of readers the slow ones come last.
 //!
 //! The home of an object sees when it tells a node from where to fetch it, and when that node has all of it. That says how fast the node
-//! is if it **lagged**: its source had all bytes for a good part of that time. Who kept up with a source that was fetching itself may be
-//! faster than that. What somebody fetches beside other objects of this home says nothing.
+//! is if it **lagged**: its source had all bytes for half of that time or more, so it took twice as long as its source. Who kept up with a source that was fetching
+//! itself may be faster than that. What somebody fetches beside other objects of this home says nothing.
+//!
+//! *Why half:* with a quarter, who was behind a slow node was taken for slow as well, and was put behind it from then on, where it could be no faster.
 //!
 //! The last rate of each node counts, so one that was slow once is not slow for ever: as the last one of a chain it keeps up, or lags again.
 //! Only the reader is blamed: a node that takes fast and sends slowly is not found out, and those behind it seem slow.
@@ -51,7 +53,7 @@ impl Speeds {
         }
         let took = now.since(since);
         let rate = rate(bytes, took);
-        let lagged = fetching.source_has_all.is_some_and(|at| now.since(at) > took / 4);
+        let lagged = fetching.source_has_all.is_some_and(|at| now.since(at) > took / 2);
         taker.rate = if lagged { Some(rate) } else { taker.rate.map(|known| known.max(rate)) };
     }
 

@@ -100,6 +100,13 @@ pub enum Event {
         from: NodeNumber,
         ticket: u64,
     },
+    /// `Peer::NowFrom`, or this node's own word: of what it fetches in that turn.
+    NowFrom {
+        object: ObjectId,
+        turn: u64,
+        now: u64,
+        sources: Vec<NodeNumber>,
+    },
     /// `next_deadline` has come (earlier does no harm).
     Tick,
     /// It is dead, and all that came from it was handed in.
@@ -198,6 +205,12 @@ pub enum Effect {
         to: NodeNumber,
         ticket: u64,
     },
+    /// `Peer::Lags`, to who is in charge of the object.
+    Lags {
+        object: ObjectId,
+        node: NodeNumber,
+        turn: u64,
+    },
 }
 
 /// For the shell. What is sent has the number of its asker's attempt.
@@ -289,6 +302,11 @@ pub enum Done {
         to: NodeNumber,
         ticket: u64,
         bytes: u64,
+    },
+    /// What is relayed to it goes less than half as fast as it comes here. Told once for each relay.
+    Lags {
+        to: NodeNumber,
+        ticket: u64,
     },
 }
 

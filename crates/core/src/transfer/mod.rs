@@ -62,6 +62,10 @@
 //! look of this pull, the source is told (`Slow`). One that has bytes and does not get rid of them says `NoBytes`, and the next one goes
 //! on at the same offset. One that relays and has sent all it has says `Waits`: its own source is to blame, which it replaces
 //! itself, so a slow link is answered for by its two ends and by nobody further down the chain. Who does not even answer is replaced as well.
+//!
+//! A relay that was slow from the beginning is found out by the node before it: what that one relays goes to it less than half as fast as it comes
+//! (`Done::Lags`). Who is in charge of the object hears so (`Lags`), and names another source to those behind the slow node, and to that node the end of the
+//! chain (`NowFrom`). Each goes on at the same offset. Who is moved to the end fetches in a later turn, so it ends its relays first (XFER-8).
 
 mod check;
 mod event;
@@ -165,6 +169,9 @@ impl Transfer {
             Event::Enough { from, ticket } => self.on_enough(from, ticket, effects),
             Event::Slow { from, ticket } => self.on_slow(from, ticket, effects),
             Event::Waits { from, ticket } => self.on_waits(from, ticket),
+            Event::NowFrom { object, turn, now, sources } => {
+                self.on_now_from(object, turn, (now, sources), effects);
+            }
             Event::Tick => {
                 self.look(effects);
                 self.let_old_ones_go(effects);
@@ -197,6 +204,7 @@ impl Transfer {
             Done::Cleared { ticket } => self.on_cleared(ticket, effects),
             Done::Seen { ticket, written } => self.on_seen(ticket, written, effects),
             Done::Behind { to, ticket, bytes } => self.on_behind(to, ticket, bytes, effects),
+            Done::Lags { to, ticket } => self.on_lags(to, ticket, effects),
         }
     }
 

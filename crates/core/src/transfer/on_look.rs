@@ -1,7 +1,7 @@
 //! Who is to blame if bytes come slowly, and what is done then.
 
-use hoplo_base::NodeNumber;
 use hoplo_base::limits::{BULK_CHUNK_BYTES, PULL_LOOK};
+use hoplo_base::{NodeNumber, ObjectId};
 
 use super::Transfer;
 use super::event::{Effect, Order};
@@ -83,6 +83,60 @@ impl Transfer {
             return self.dismiss(to, ticket, effects);
         }
         effects.push(Effect::Waits { to, ticket });
+    }
+
+    /// It takes what is relayed to it far more slowly than that comes here.
+    pub(super) fn on_lags(&mut self, to: NodeNumber, ticket: u64, effects: &mut Vec<Effect>) {
+        let Some(serve) = self.serves.get(&(to, ticket)) else { return };
+        let is_copied = self.pulls.get(&serve.object).is_some_and(|pull| pull.fold.is_none());
+        if is_copied && serve.stage == Serving::Relaying {
+            let (object, turn) = (serve.object, serve.turn);
+            effects.push(Effect::Lags { object, node: to, turn });
+        }
+    }
+
+    /// Who is in charge of what is fetched in that turn knows better sources.
+    pub(super) fn on_now_from(
+        &mut self,
+        object: ObjectId,
+        turn: u64,
+        (now, mut sources): (u64, Vec<NodeNumber>),
+        effects: &mut Vec<Effect>,
+    ) {
+        sources.retain(|node| *node != self.me);
+        let is_it = |pull: &&Pull| {
+            let ends = matches!(pull.stage, Stage::Clearing { .. });
+            pull.turn == turn && pull.fold.is_none() && !ends
+        };
+        // Else it is whole, or was given up, and fetched anew.
+        let Some(pull) = self.pulls.get(&object).filter(is_it).filter(|_| !sources.is_empty())
+        else {
+            return;
+        };
+        let under_way = match pull.stage {
+            Stage::Receiving { from, ticket, .. } => Some((from, ticket)),
+            Stage::Queued
+            | Stage::AskingRoom { .. }
+            | Stage::Stopping { .. }
+            | Stage::Clearing { .. } => None,
+        };
+        if now != turn {
+            // XFER-8: one of these may be what it is to fetch from.
+            for (to, ticket) in self.serves_in(object, &[Serving::Waiting, Serving::Relaying]) {
+                self.dismiss(to, ticket, effects);
+            }
+        }
+        let goes_on = under_way.is_some_and(|(from, _)| from == sources[0]);
+        if goes_on {
+            sources.remove(0);
+        }
+        let pull = self.pulls.get_mut(&object).expect("it was just there");
+        (pull.turn, pull.sources) = (now, sources);
+        if let Some((from, ticket)) = under_way.filter(|_| !goes_on) {
+            effects.push(Effect::Enough { to: from, ticket });
+            let why = format!("node {} is not the best source any more", from.hex());
+            self.stop(object, (why, false), effects);
+        }
     }
 
     /// It may find a faster one.

@@ -461,6 +461,82 @@ fn who_has_bytes_and_does_not_get_rid_of_them_sends_the_asker_elsewhere() {
     assert!(refused(&bench.feed(Event::Slow { from: OTHER, ticket: 1 }), 1));
 }
 
+// ---- who lags ----
+
+fn lags() -> Event {
+    Event::Done(Done::Lags { to: OTHER, ticket: 1 })
+}
+
+fn now_from(turn: u64, now: u64, sources: &[NodeNumber]) -> Event {
+    Event::NowFrom { object: object(1), turn, now, sources: sources.to_vec() }
+}
+
+#[test]
+fn who_takes_slowly_what_is_relayed_to_it_is_told_of() {
+    let mut bench = Bench::receiving(&[HOME]);
+    assert_eq!(bench.feed(lags()), [], "it was taken back");
+    bench.asked(1, 0);
+    let told = Effect::Lags { object: object(1), node: OTHER, turn: TURN + 1 };
+    assert_eq!(bench.feed(lags()), [told]);
+    bench.feed(Event::Done(Done::Received { ticket: 2, generation: 9 }));
+    assert_eq!(bench.feed(lags()), [], "it is whole, and sent to it");
+}
+
+#[test]
+fn sources_for_what_is_over_or_is_fetched_in_another_turn_say_nothing() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.feed(now_from(TURN, TURN, &[OTHER])), []);
+    let mut bench = Bench::receiving(&[HOME]);
+    for none in [now_from(TURN - 1, TURN, &[OTHER]), now_from(TURN, TURN, &[ME])] {
+        assert_eq!(bench.feed(none), []);
+    }
+    // Its room is given back.
+    bench.asked(1, 0);
+    bench.feed(no_bytes(HOME, 2));
+    bench.feed(stopped(2, 64));
+    assert_eq!(bench.feed(now_from(TURN, TURN, &[OTHER])), []);
+    assert!(matches!(bench.0.pulls[&object(1)].stage, Stage::Clearing { .. }));
+}
+
+#[test]
+fn who_is_behind_a_slow_node_goes_on_at_another_one_where_it_is() {
+    let mut bench = Bench::receiving(&[OTHER]);
+    bench.asked(1, 0);
+    let effects = bench.feed(now_from(TURN, TURN, &[HOME, OTHER]));
+    let enough = Effect::Enough { to: OTHER, ticket: 2 };
+    assert_eq!(effects, [enough, Effect::Order(Order::StopReceive { ticket: 2 })]);
+    let relay = Order::Relay { to: OTHER, ticket: 1, place: PLACE, offset: 0 };
+    let mut expected = attempt(3, HOME, PLACE, 64).to_vec();
+    expected.push(Effect::Order(relay));
+    let effects = bench.feed(stopped(2, 64));
+    assert_eq!(effects, expected[..2], "who is relayed to waited for nothing");
+    assert_eq!(bench.feed(now_from(TURN, TURN, &[HOME])), [], "it is there");
+}
+
+#[test]
+fn who_goes_to_the_end_of_the_chain_relays_no_more() {
+    let mut bench = Bench::receiving(&[HOME]);
+    bench.asked(1, 0);
+    let effects = bench.feed(now_from(TURN, TURN + 5, &[OTHER, HOME]));
+    assert_eq!(effects[0], Effect::Order(Order::StopSend { to: OTHER, ticket: 1 }), "XFER-8");
+    assert!(refused(&effects, 1));
+    let Effect::Fetch { to: OTHER, offset: 64, turn, .. } = bench.feed(stopped(2, 64))[1] else {
+        panic!("it goes on there")
+    };
+    assert_eq!(turn, TURN + 5);
+    assert!(refused(&bench.asked(3, 0), 3), "XFER-8");
+}
+
+#[test]
+fn who_has_no_room_yet_begins_at_the_better_source() {
+    let mut bench = Bench::new();
+    bench.begin(1, 100, &[HOME]);
+    bench.asked(1, 0);
+    assert!(refused(&bench.feed(now_from(TURN, TURN + 1, &[OTHER])), 1), "XFER-8");
+    let effects = bench.feed(granted(1, 0, 4096, &[7]));
+    assert!(matches!(effects[1], Effect::Fetch { to: OTHER, offset: 0, .. }), "{effects:?}");
+}
+
 // ---- random ----
 
 /// What the shell does with one ticket.
@@ -586,7 +662,7 @@ impl World {
                 Effect::Order(Order::StopSend { ticket, .. }) => {
                     self.relays.remove(&ticket);
                 }
-                Effect::Order(Order::Look { .. }) | Effect::Slow { .. } => {}
+                Effect::Order(Order::Look { .. }) | Effect::Slow { .. } | Effect::Lags { .. } => {}
                 Effect::Order(Order::Clear { ticket, slot }) => self.clears.push((ticket, slot)),
                 other => panic!("{other:?}"),
             }
@@ -611,6 +687,8 @@ enum Step {
     FoldOver { index: u32, sealed: bool },
     AskFold { index: u32, turn: u64 },
     Found { nth: usize, well: bool },
+    NowFrom { seq: u64, later: u64, sources: u8 },
+    Lags { nth: usize },
 }
 
 /// Who owns what is folded.
@@ -640,6 +718,8 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(index, operands, from, ring)| Step::Fold { index, operands, from, ring }),
         2 => (0..6u32, any::<bool>()).prop_map(|(index, sealed)| Step::FoldOver { index, sealed }),
         2 => (0..6u32, 1..4u64).prop_map(|(index, turn)| Step::AskFold { index, turn }),
+        2 => (1..40u64, 0..3u64, 0..8u8).prop_map(|(seq, later, sources)| Step::NowFrom { seq, later, sources }),
+        1 => nth.clone().prop_map(|nth| Step::Lags { nth }),
         3 => (nth, prop::bool::weighted(0.8)).prop_map(|(nth, well)| Step::Found { nth, well }),
     ]
 }
@@ -737,6 +817,18 @@ fn run(bench: &mut Bench, world: &mut World, step: Step) {
             let asked = bench.0.serves.keys().nth(nth % bench.0.serves.len().max(1)).copied();
             let Some((from, ticket)) = asked else { return };
             Event::Enough { from, ticket }
+        }
+        Step::NowFrom { seq, later, sources } => {
+            let object = object(seq);
+            let Some(turn) = bench.0.pulls.get(&object).map(|pull| pull.turn) else { return };
+            let sources = (0..3).filter(|bit| sources & (1 << bit) != 0);
+            let sources = sources.map(|bit| NodeNumber::alone(2 + bit)).collect();
+            Event::NowFrom { object, turn, now: turn + later, sources }
+        }
+        Step::Lags { nth } => {
+            let asked = bench.0.serves.keys().nth(nth % bench.0.serves.len().max(1)).copied();
+            let Some((to, ticket)) = asked else { return };
+            Event::Done(Done::Lags { to, ticket })
         }
         Step::Clear { nth } => {
             if world.clears.is_empty() {

@@ -27,6 +27,7 @@
 
 mod folding;
 mod lent;
+mod pace;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -48,6 +49,7 @@ use hoplo_wire::Location;
 use super::bulk::{Bulk, Landed, Piece};
 use folding::{Folding, How};
 use lent::{Lies, Pinned, Unpinned};
+use pace::Pace;
 
 /// The deciding thread's end.
 #[derive(Debug)]
@@ -109,6 +111,8 @@ struct Sending {
     lap: Option<Lap>,
     /// It was folded here: links get copies (HAUL-2).
     made: bool,
+    /// Of what is relayed, and no fold.
+    pace: Option<Pace>,
 }
 
 /// Why what is sent stays where it is.
@@ -348,7 +352,8 @@ impl Hauler {
             return self.say(Done::SendFailed { to, ticket, moved: true, why });
         };
         let (lap, made) = (receiving.lap().cloned(), receiving.fold.is_some());
-        let sending = Sending { ticket, place, next, held: Held::Arriving, lap, made };
+        let pace = (!made).then(|| Pace::new(receiving.written, next));
+        let sending = Sending { ticket, place, next, held: Held::Arriving, lap, made, pace };
         self.sending.entry(to).or_default().push_back(sending);
     }
 
@@ -357,6 +362,22 @@ impl Hauler {
         for sending in queue.filter(|sending| sending.ticket == ticket) {
             let bytes = self.end(sending).saturating_sub(sending.next);
             self.say(Done::Behind { to, ticket, bytes });
+        }
+    }
+
+    /// Who is sent what comes there, and lags?
+    fn look_who_lags(&mut self, slot: u32, came: u64) {
+        let mut lagging = Vec::new();
+        for (to, queue) in &mut self.sending {
+            for Sending { ticket, place, next, pace, .. } in queue {
+                let lags = |pace: &mut Pace| pace.lags(came, *next, place.len);
+                if place.slot == slot && pace.as_mut().is_some_and(lags) {
+                    lagging.push((*to, *ticket));
+                }
+            }
+        }
+        for (to, ticket) in lagging {
+            self.say(Done::Lags { to, ticket });
         }
     }
 
@@ -428,7 +449,7 @@ impl Hauler {
         let held = Held::Pinned(self.pinned(location)?);
         let Location { slot, offset, len, .. } = location;
         let place = Place { slot, offset, len };
-        Ok(Sending { ticket, place, next, held, lap: None, made: false })
+        Ok(Sending { ticket, place, next, held, lap: None, made: false, pace: None })
     }
 
     /// True if it may lie elsewhere by now.
@@ -552,6 +573,8 @@ impl Bulk for Hauler {
         }
         receiving.land(&bytes[(landed - offset) as usize..]);
         let finished = receiving.finish();
+        let (slot, written) = (receiving.slot, receiving.written);
+        self.look_who_lags(slot, written);
         self.count_written(ticket, finished);
     }
 

@@ -57,6 +57,14 @@ impl Node {
             From::Enough { to, ticket } => self.send_peer(to, Peer::Enough { ticket }),
             From::Slow { to, ticket } => self.send_peer(to, Peer::Slow { ticket }),
             From::Waits { to, ticket } => self.send_peer(to, Peer::Waits { ticket }),
+            From::Lags { object, node, turn } => {
+                let charge = self.in_charge(object);
+                if charge == self.me() {
+                    self.lags(charge, object, node, turn);
+                } else {
+                    self.send_peer(charge, Peer::Lags { object, node, turn });
+                }
+            }
         }
     }
 
@@ -131,6 +139,22 @@ impl Node {
 
     pub(super) fn on_waits(&mut self, from: NodeNumber, ticket: u64) {
         self.pass_to_transfer(transfer::Event::Waits { from, ticket });
+    }
+
+    /// The first one relays it to that node, which lags.
+    pub(super) fn lags(&mut self, by: NodeNumber, object: ObjectId, node: NodeNumber, turn: u64) {
+        self.pass_to_objects(objects::Event::FarLags { by, node, object, turn });
+    }
+
+    pub(in crate::node) fn now_from(
+        &mut self,
+        object: ObjectId,
+        turn: u64,
+        now: u64,
+        mut sources: Vec<NodeNumber>,
+    ) {
+        sources.retain(|node| self.is_other_node(*node));
+        self.pass_to_transfer(transfer::Event::NowFrom { object, turn, now, sources });
     }
 
     pub(super) fn on_no_bytes(&mut self, from: NodeNumber, ticket: u64, why: String) {

@@ -87,6 +87,10 @@ impl Node {
             Peer::Enough { ticket } => self.on_enough(from, ticket),
             Peer::Slow { ticket } => self.on_slow(from, ticket),
             Peer::Waits { ticket } => self.on_waits(from, ticket),
+            Peer::Lags { object, node, turn } => self.lags(from, object, node, turn),
+            Peer::NowFrom { object, turn, now, sources } => {
+                self.now_from(object, turn, now, sources);
+            }
 
             Peer::Fold(fold) => self.on_fold_asked(from, fold),
             Peer::NoFold { made, why, again } => self.on_no_fold(from, made, (why, again)),

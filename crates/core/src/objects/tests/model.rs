@@ -332,6 +332,7 @@ impl World {
                 | Effect::TellNode { .. }
                 | Effect::AskCopy { .. }
                 | Effect::ForgetCopy { .. }
+                | Effect::TellSources { .. }
                 | Effect::TellDelayed { .. }
                 | Effect::Violation { .. }) => panic!("{other:?} by {told}"),
             }

@@ -422,6 +422,7 @@ impl Store {
             | Effect::TellNode { .. }
             | Effect::AskCopy { .. }
             | Effect::ForgetCopy { .. }
+            | Effect::TellSources { .. }
             | Effect::TellDelayed { .. }
             | Effect::Violation { .. } => panic!("{effect:?}"),
         }

@@ -206,3 +206,113 @@ fn a_node_is_slow_until_what_many_make_together_is_fast_past_it() {
     assert_eq!(passes(&mut bench, FAST * 4), BTreeSet::from([R2]));
     assert_eq!(passes(&mut bench, FAST * 2), BTreeSet::new());
 }
+
+// ---- who lags in a chain ----
+
+impl Bench {
+    /// R1 to R4 fetch it, one from the other; `by` says that the node lags.
+    fn chain(&mut self, seq: u64) -> ObjectId {
+        let object = self.sent(seq);
+        for node in [R1, R2, R3, R4] {
+            self.asks(node, object);
+        }
+        object
+    }
+
+    fn turn(&self, object: ObjectId, node: NodeNumber) -> u64 {
+        self.directory.records[&object].abroad.as_ref().unwrap().fetching[&node].turn
+    }
+
+    /// Who is told other sources: in turn `now`, if that is another one.
+    fn lags(
+        &mut self,
+        by: NodeNumber,
+        node: NodeNumber,
+        object: ObjectId,
+    ) -> Vec<(NodeNumber, Option<u64>, Vec<NodeNumber>)> {
+        let turn = self.turn(object, node);
+        let effects = self.feed(Event::FarLags { by, node, object, turn });
+        let one = |effect| match effect {
+            Effect::TellSources { node, turn, now, sources, .. } => {
+                (node, Some(now).filter(|now| *now != turn), sources)
+            }
+            other => panic!("{other:?}"),
+        };
+        effects.into_iter().map(one).collect()
+    }
+}
+
+#[test]
+fn who_is_said_to_lag_and_does_not_fetch_there_is_where_it_was() {
+    let mut bench = Bench::new();
+    let object = bench.chain(1);
+    assert_eq!(bench.lags(R3, R2, object), [], "it fetches from R1");
+    let turn = bench.turn(object, R2);
+    for (object, turn) in [(object, turn + 7), (home(9), turn)] {
+        assert_eq!(bench.feed(Event::FarLags { by: R1, node: R2, object, turn }), []);
+    }
+    let word = Event::FarLags { by: R1, node: R2, object, turn };
+    bench.has(R2, object);
+    assert_eq!(bench.feed(word), [], "it has all of it");
+}
+
+#[test]
+fn who_lags_goes_to_the_end_of_the_chain_and_the_others_close_up() {
+    let mut bench = Bench::new();
+    let object = bench.chain(1);
+    let last = Some(bench.turn(object, R4) + 1);
+    let told = [(R3, None, vec![R1, HERE]), (R2, last, vec![R4, R3, HERE])];
+    assert_eq!(bench.lags(R1, R2, object), told);
+    assert_eq!(bench.lags(R4, R2, object), [], "nobody is behind it");
+    assert_eq!(bench.asks(R5, object), [R4, R3, HERE], "R2 does not count");
+}
+
+#[test]
+fn who_is_the_last_one_and_lags_is_sent_on_to_nobody() {
+    let mut bench = Bench::new();
+    let object = bench.chain(1);
+    assert_eq!(bench.lags(R3, R4, object), []);
+    assert_eq!(bench.asks(R5, object), [R3, R2, HERE]);
+}
+
+#[test]
+fn two_that_lag_are_both_behind_the_others() {
+    let mut bench = Bench::new();
+    let object = bench.chain(1);
+    bench.lags(R1, R2, object);
+    let told = bench.lags(R1, R3, object);
+    let last = Some(bench.turn(object, R4) + 2);
+    assert_eq!(told, [(R4, None, vec![R1, HERE]), (R3, last, vec![R4, R1, HERE])]);
+}
+
+#[test]
+fn who_lagged_is_slow_the_next_time_and_those_behind_it_are_not() {
+    let mut bench = Bench::new();
+    let object = bench.chain(1);
+    bench.lags(R1, R2, object);
+    bench.pass(FAST);
+    for node in [R1, R3, R4] {
+        bench.has(node, object);
+    }
+    bench.pass(FAST * 3);
+    bench.has(R2, object);
+    let object = bench.sent(2);
+    assert_eq!(bench.asks(R2, object), []);
+    assert_eq!(bench.asks(R3, object), [HERE]);
+}
+
+/// It was taken for slow, and stayed behind the slow one from then on, where it could be no faster.
+#[test]
+fn who_ends_long_after_a_slow_source_is_not_slow_by_that() {
+    let mut bench = Bench::new();
+    let object = bench.chain(1);
+    bench.pass(FAST);
+    bench.has(R1, object);
+    bench.pass(FAST * 3);
+    bench.has(R2, object);
+    bench.pass(FAST * 2);
+    bench.has(R3, object);
+    bench.has(R4, object);
+    let object = bench.sent(2);
+    assert_eq!(bench.asks(R3, object), [HERE]);
+}
