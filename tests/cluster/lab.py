@@ -77,8 +77,8 @@ class Lab:
         home: bool = False,
         one_name: bool = False,
     ) -> None:
-        """`rate` in bits a second. With `home`, all machines share one. With `one_name`, all have the
-        same host name."""
+        """`rate` in bits a second. With `home`, all machines share one; with `one_name`, they have
+        the same host name."""
         if why := why_not():
             raise NoLab(why)
         sweep()

@@ -8,6 +8,7 @@ import socket
 import subprocess
 from pathlib import Path
 
+import pytest
 from conftest import HOPLO, Cluster, MakeCluster, run, until
 
 
@@ -49,6 +50,25 @@ def test_another_clusters_certificate_is_one_clear_line(
     assert "certificate" in error
     assert len(error.splitlines()) == 1, error
     alive(cluster)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "why"),
+    [
+        (["host:1", "/a.sock", "host:1"], "host:1 is given twice"),
+        (["host"], "give HOST:PORT"),
+        (["host:http"], "give HOST:PORT"),
+        ([":7000"], "give HOST:PORT"),
+        (["host:0"], "give HOST:PORT"),
+    ],
+)
+def test_no_cluster_is_made_of_wrong_addresses(
+    tmp_path: Path, addresses: list[str], why: str
+) -> None:
+    flags = [flag for address in addresses for flag in ("--node", address)]
+    error = run("init", tmp_path / "new", *flags, check=False)
+    assert why in error
+    assert not (tmp_path / "new").exists()
 
 
 def test_missing_certificates_are_one_clear_line(make_cluster: MakeCluster, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import signal
 from typing import Any
 
 import pytest
-from conftest import Cluster, MakeCluster, Node, until
+from conftest import Cluster, MakeCluster, Node, run, until
 from test_faults import max_applied, settled, work
 
 NODES = "nodes"
@@ -123,6 +123,27 @@ def test_a_node_whose_disk_was_deleted_holds_the_configuration_again(
     other.start()
     cluster.until_whole(3)
     settled(cluster)
+
+
+def test_two_of_three_that_come_back_with_new_folders_are_named(make_cluster: MakeCluster) -> None:
+    """Nothing said why nobody coordinated."""
+    cluster = make_cluster(config=NODES)
+    old, *new = cluster.nodes
+    for node in new:
+        node.kill()
+        shutil.rmtree(node.folder)
+    for node in new:
+        node.start()
+    file = ("--cluster-file", cluster.file)
+    missed = "the folders are new at"
+    said = until(lambda: missed in (found := run("status", *file)) and found)
+    assert "coordinator: nobody acts" in said
+    line = next(line for line in said.splitlines() if missed in line)
+    assert all(node.address in line.partition(missed)[2] for node in new), line
+    assert old.address not in line.partition(missed)[2], line
+    error = run("restore", *file, check=False)
+    assert "no coordinator acts now" in error
+    assert missed in error
 
 
 def test_a_node_that_stands_still_holds_nobody_up(make_cluster: MakeCluster) -> None:
