@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hoplo_base::limits::GROUPS_REMEMBERED_MAX;
-use hoplo_base::{GroupId, JobId, ProcessId};
+use hoplo_base::{GroupId, JobId, NodeNumber, ProcessId};
 use hoplo_wire::node::{GroupSpec, GroupState, ToClient, ToNode};
-use hoplo_wire::peer::Peer;
+use hoplo_wire::peer::{BundleOrder, Peer};
 
 use super::Node;
 use crate::sched::claim::silence_of_head;
@@ -121,6 +121,12 @@ impl Node {
             }
             _ => {}
         }
+    }
+
+    /// It wants bundles for a head after which another one came. That one was told what this node has, and would never give these back.
+    pub(super) fn is_overtaken(&self, from: NodeNumber, order: &BundleOrder) -> bool {
+        let asks = matches!(order, BundleOrder::Prepare { .. });
+        asks && self.far.head.is_some_and(|head| head != from)
     }
 
     pub(in crate::node) fn far_group_ended(&mut self, group: GroupId) {

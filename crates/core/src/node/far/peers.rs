@@ -163,6 +163,7 @@ impl Node {
             Peer::Seek { seek, shape, wanted } => self.on_sought(from, seek, shape, wanted),
             Peer::Where { seek, found } => self.on_found(seek, found),
             Peer::Load(load) => self.on_load(from, *load),
+            Peer::Bundles { order, .. } if self.is_overtaken(from, &order) => {}
             Peer::Bundles { group, order } => self.on_bundle_order(group, order),
             Peer::BundlesAnswered { group, attempt, refused } => {
                 let node = from;

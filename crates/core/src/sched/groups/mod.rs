@@ -552,7 +552,8 @@ impl Groups {
                 None if self.fits_by_what_was_said(group) => {} // Who refused it said why.
                 None => {
                     let empty = self.empty_room();
-                    let infeasible = plan::is_never(&group.spec, &group.placed, &empty);
+                    let infeasible =
+                        self.has_heard_all() && plan::is_never(&group.spec, &group.placed, &empty);
                     let reason = match infeasible {
                         true => plan::lack(&group.spec, &group.placed, &empty, ""),
                         false => plan::lack(&group.spec, &group.placed, &self.room(true), " free"),
@@ -623,6 +624,12 @@ impl Groups {
             .staying()
             .map(|(node, known)| (*node, known.spot(*node, known.view.total.clone())));
         spots.collect()
+    }
+
+    /// A new head has not, for a moment: what those have that did not speak yet may be enough.
+    fn has_heard_all(&self) -> bool {
+        let spoke = |known: &Known| !known.view.total.is_empty();
+        self.recalled.has_heard_all() && self.nodes.values().all(spoke)
     }
 
     /// Nodes that do not drain.

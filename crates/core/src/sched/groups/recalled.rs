@@ -24,6 +24,10 @@ pub(super) struct Recalled {
 }
 
 impl Recalled {
+    pub(super) fn has_heard_all(&self) -> bool {
+        self.untold.is_empty()
+    }
+
     pub(super) fn has(&self, id: GroupId) -> bool {
         self.groups.contains(&id)
     }
@@ -113,7 +117,7 @@ impl Groups {
     }
 
     fn go_on_if_all_told(&mut self, effects: &mut Vec<Effect>) {
-        if !self.recalled.untold.is_empty() {
+        if !self.recalled.has_heard_all() {
             return;
         }
         for id in std::mem::take(&mut self.recalled.groups) {

@@ -524,6 +524,24 @@ fn a_group_of_an_earlier_head_keeps_the_bundles_that_nodes_have() {
     assert_eq!(world.orders, [], "nobody has anything to do");
 }
 
+/// It said so of groups that were placed a moment later.
+#[test]
+fn a_new_head_calls_no_group_impossible_before_all_nodes_have_said_what_they_have() {
+    let mut world = World::with(&[4.0]);
+    world.head_dies();
+    let never = |world: &World, count| world.answer(count).unwrap().never;
+    world.asks(1, spec(GroupStrategy::Pack, &[2.0]));
+    assert_eq!(never(&world, 1), None);
+    world.hears(Event::Told { node: node(0), held: Held::default() });
+    world.asks(2, spec(GroupStrategy::Pack, &[2.0]));
+    assert_eq!(never(&world, 2), None);
+    world.sees(node(0));
+    world.settles();
+    assert_eq!((world.phase(1), world.phase(2)), ("CREATED", "CREATED"));
+    world.asks(3, spec(GroupStrategy::Pack, &[8.0]));
+    assert!(never(&world, 3).is_some());
+}
+
 #[test]
 fn a_group_of_an_earlier_head_gets_anew_just_what_no_node_has() {
     let mut world = World::with(&[1.0, 1.0, 1.0]);

@@ -135,6 +135,20 @@ fn a_bundle_of_which_no_head_knows_is_given_back() {
     assert_eq!(free(&nodes), 2.0);
 }
 
+/// The new head had been told what the node has before that, and nobody gave the bundle back (seed 2201110).
+#[test]
+fn a_bundle_that_a_head_wants_after_another_one_came_is_not_reserved() {
+    let mut nodes = Nodes::new(2);
+    let group = hoplo_base::GroupId::new(number(0), 1);
+    let head = nodes.begins_as_head();
+    nodes.tells_row(&[1, head], head, NodeState::Alive);
+    let order = BundleOrder::Prepare { attempt: 1, bundles: vec![(0, cpus(2.0))] };
+    let message = Box::new(Peer::Bundles { group, order });
+    nodes.shells[1].hears(Event::Peer { from: number(0), cover: 0, message });
+    let free = nodes.shells[1].node.scheduler.available_of_node().units("CPU");
+    assert_eq!(free, 2.0);
+}
+
 /// It was kept for a head, and then this node was the head itself.
 #[test]
 fn what_a_head_is_asked_before_it_knows_that_it_is_the_head_is_answered() {
