@@ -9,7 +9,7 @@
 //! | `WorkerCrashed` | its worker died in the midst of it, or many before they took it; no retry is left |
 //! | `OutOfMemory` | the same, and a worker of these used too much memory |
 //! | `ActorUnavailable` | the actor's worker died in the midst of it, or the actor went down often |
-//! | `ActorDied` | the actor was killed for good, used up its restarts, ended with its job, or its handle is lost |
+//! | `ActorDied` | the actor was killed for good, used up its restarts, ended with its job, its handle is lost, or was an argument of a task that runs again |
 //! | `TaskGroupRemoved`, `ActorGroupRemoved` | the placement group in which it was to run was removed, or its job ended |
 //! | `WorkerStart` | starts for its job failed, as often as they are tried |
 //! | `ObjectLost`, `OwnerDied` | the daemon or its owner said so of this object, and its owner, a holder, its home or a node with it had died; or the disk failed. Its task |
@@ -129,7 +129,14 @@ impl Cluster {
         self.books.facts.is_dead(actor)
             || unknown
             || (self.was_lost_with_somebody(actor.handle()) && !self.goes_on_elsewhere(actor))
+            || self.is_argument_of_lineage(actor.handle())
             || creator.is_some_and(|creator| self.job_has_ended(creator.job))
+    }
+
+    /// Of a task that runs again. A lineage holds no handles (seed 2212261).
+    fn is_argument_of_lineage(&self, handle: ObjectId) -> bool {
+        let mut again = self.books.losses.again.iter();
+        again.any(|task| self.books.facts.arguments(*task).any(|it| it == handle))
     }
 
     /// A node that lives has its worker, and who is in charge of it goes on with that.

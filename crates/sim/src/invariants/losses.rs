@@ -33,7 +33,7 @@ pub struct Losses {
     /// Results that nobody could reach any more, as their owners heard.
     over: BTreeSet<ObjectId>,
     /// Tasks that are to run again for a lost result.
-    again: BTreeSet<TaskId>,
+    pub(super) again: BTreeSet<TaskId>,
     /// Tasks that failed at last, as their owners said, perhaps after another attempt had made a result.
     failed: BTreeSet<TaskId>,
     /// Objects whose home died, and the nodes that had them then.
