@@ -128,9 +128,12 @@ def test_a_node_whose_disk_was_deleted_holds_the_configuration_again(
 def test_two_of_three_that_come_back_with_new_folders_are_named(make_cluster: MakeCluster) -> None:
     """Nothing said why nobody coordinated."""
     cluster = make_cluster(config=NODES)
-    old, *new = cluster.nodes
+    acting = cluster.acting()
+    old = next(node for node in cluster.nodes if node is not acting)
+    new = [node for node in cluster.nodes if node is not old]
     for node in new:
         node.kill()
+    for node in new:
         shutil.rmtree(node.folder)
     for node in new:
         node.start()
