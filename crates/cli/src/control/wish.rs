@@ -103,12 +103,11 @@ impl Nodes {
             .filter_map(|(node, status)| Some(format!("{node}: {}", trouble_of(status)?)))
             .collect();
         let nobody = || {
-            match &said[..] {
-            [] => "no coordinator acts now, though the control nodes answer: `hoplo control status` and their logs say what they \
-                   wait for"
-                .to_string(),
-            said => format!("no coordinator acts now; {}", said.join("; ")),
-        }
+            let said = match &said[..] {
+                [] => "though the control nodes answer: `hoplo control status` says what they wait for".to_string(),
+                said => said.join("; "),
+            };
+            format!("no coordinator acts now; {said}")
         };
         let acting = acting.with_context(nobody)?;
         Ok(Self { cluster, known, acting, losses })

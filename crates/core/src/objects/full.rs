@@ -31,7 +31,9 @@ impl ObjectDirectory {
 
     pub(super) fn was_denied(&mut self, bytes: u64) {
         let is_huge = bytes > self.config.capacity_bytes / 2;
-        if bytes > self.config.capacity_bytes || is_huge && self.longest_free() >= self.much() {
+        if bytes > self.config.capacity_bytes
+            || is_huge && self.memory.longest_free() >= self.much()
+        {
             return;
         }
         let least = self.full.as_ref().map_or(bytes, |full| full.bytes.min(bytes));
@@ -48,7 +50,7 @@ impl ObjectDirectory {
     pub(super) fn look_whether_full(&mut self) {
         let Some(Full { bytes, at, on_disk }) = self.full else { return };
         let now_on_disk = self.on_disk();
-        let ends = self.longest_free() >= bytes.max(self.much())
+        let ends = self.memory.longest_free() >= bytes.max(self.much())
             || now_on_disk + bytes <= on_disk
             || at + FULL_FORGOTTEN <= self.now;
         let on_disk = on_disk.max(now_on_disk);
@@ -57,10 +59,6 @@ impl ObjectDirectory {
 
     pub(super) fn full_ends(&self) -> Option<Instant> {
         self.full.as_ref().map(|full| full.at + FULL_FORGOTTEN)
-    }
-
-    fn longest_free(&self) -> u64 {
-        self.memory.longest_free()
     }
 
     /// Of memory.

@@ -129,14 +129,8 @@ impl Cluster {
         self.books.facts.is_dead(actor)
             || unknown
             || (self.was_lost_with_somebody(actor.handle()) && !self.goes_on_elsewhere(actor))
-            || self.is_argument_of_lineage(actor.handle())
+            || self.is_argument_of_lineage(actor.handle()) // which holds no handles (seed 2212261)
             || creator.is_some_and(|creator| self.job_has_ended(creator.job))
-    }
-
-    /// Of a task that runs again. A lineage holds no handles (seed 2212261).
-    fn is_argument_of_lineage(&self, handle: ObjectId) -> bool {
-        let mut again = self.books.losses.again.iter();
-        again.any(|task| self.books.facts.arguments(*task).any(|it| it == handle))
     }
 
     /// A node that lives has its worker, and who is in charge of it goes on with that.

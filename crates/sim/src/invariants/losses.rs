@@ -33,7 +33,7 @@ pub struct Losses {
     /// Results that nobody could reach any more, as their owners heard.
     over: BTreeSet<ObjectId>,
     /// Tasks that are to run again for a lost result.
-    pub(super) again: BTreeSet<TaskId>,
+    again: BTreeSet<TaskId>,
     /// Tasks that failed at last, as their owners said, perhaps after another attempt had made a result.
     failed: BTreeSet<TaskId>,
     /// Objects whose home died, and the nodes that had them then.
@@ -55,10 +55,8 @@ impl Cluster {
     /// An owner hears that it is to make these again.
     pub fn losses_are_legitimate(&mut self, objects: &[ObjectId]) {
         for object in objects {
-            let (facts, losses) = (&self.books.facts, &self.books.losses);
             let copy_died = self.a_copy_died(*object);
-            let is_argument =
-                losses.again.iter().any(|task| facts.arguments(*task).any(|it| it == *object));
+            let is_argument = self.is_argument_of_lineage(*object);
             let holder_died = self.books.lost_with.contains(object);
             assert!(
                 copy_died || is_argument || holder_died,
@@ -92,6 +90,12 @@ impl Cluster {
             !host.dead && host.daemon.node.objects.keeps_value(object)
         };
         nodes.is_some_and(|nodes| nodes.iter().any(|node| has(&node)))
+    }
+
+    /// Of a task that runs again.
+    pub(super) fn is_argument_of_lineage(&self, object: ObjectId) -> bool {
+        let mut again = self.books.losses.again.iter();
+        again.any(|task| self.books.facts.arguments(*task).any(|it| it == object))
     }
 
     /// Its home died, or a node that had told the home of a copy.

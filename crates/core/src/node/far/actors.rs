@@ -81,19 +81,22 @@ impl Node {
     /// What it keeps of the arguments, its process told before. The home and its keeper hold them for the next one; of an actor with
     /// checkpoints there is no keeper (`keepers`), so this node does.
     pub(super) fn constructor_returned(&mut self, worker: ProcessId) {
-        let Some(hosted) = self.far.hosted.get_mut(&worker) else { return };
+        let Some(hosted) = self.far.hosted.get(&worker) else { return };
         let spec = hosted.spec.as_ref().map(|(spec, _)| spec);
         let stays = spec.filter(|spec| spec.checkpoints.is_some() && spec.max_restarts != 0);
-        let objects = hosted.holds.split_off(stays.map_or(0, |spec| spec.contains.len()));
-        if !objects.is_empty() {
-            self.pass_to_objects(objects::Event::NodeReleased { objects });
-        }
+        let stay = stays.map_or(0, |spec| spec.contains.len());
+        self.let_held_go(worker, stay);
     }
 
     /// Its process is gone, or this node's table holds them.
     pub(super) fn let_arguments_go(&mut self, worker: ProcessId) {
+        self.let_held_go(worker, 0);
+    }
+
+    /// All but the first ones.
+    fn let_held_go(&mut self, worker: ProcessId, stay: usize) {
         let hosted = self.far.hosted.get_mut(&worker);
-        let objects = hosted.map(|hosted| std::mem::take(&mut hosted.holds)).unwrap_or_default();
+        let objects = hosted.map(|hosted| hosted.holds.split_off(stay)).unwrap_or_default();
         if !objects.is_empty() {
             self.pass_to_objects(objects::Event::NodeReleased { objects });
         }
