@@ -65,7 +65,9 @@ def fill(far: Any, number: int) -> Any:
     return hoarder
 
 
-def test_tasks_of_other_jobs_failed_at_a_full_node_and_more_of_them_came(make_far: Any) -> None:
+def test_tasks_of_other_jobs_failed_at_a_full_node_and_more_of_them_came(
+    make_far: Any, gate: Any
+) -> None:
     far = make_far(flags=[NO_CPUS, STORE, STORE])
     hoarder = fill(far, 1)
     for strategy in ("DEFAULT", "SPREAD"):
@@ -85,13 +87,17 @@ def test_tasks_of_other_jobs_failed_at_a_full_node_and_more_of_them_came(make_fa
     # Room comes free there: it is used again.
     hoplo.get(hoarder.drop.remote())
     until(lambda: not is_full(far, 1), what="it has room")
-    spread = make.options(scheduling_strategy="SPREAD")
 
-    def both() -> bool:
-        values = hoplo.get([spread.remote(MIB) for _ in range(4)], timeout=60)
-        return len({int(value[-1]) for value in values}) == 2
+    @hoplo.remote(max_retries=0)
+    def held() -> Any:
+        gate.wait()
+        return np.full(MIB, int(here()[-2:], 16), np.uint8)
 
-    until(both, what="both nodes make some")
+    refs = [held.options(scheduling_strategy="SPREAD").remote() for _ in range(4)]
+    until(lambda: gate.arrived() == 4, what="two run at each node")
+    gate.open()
+    made = Counts(int(value[-1]) for value in hoplo.get(refs, timeout=60))
+    assert made == {int(node[-2:], 16): 2 for node in far.ids[1:]}
 
 
 def test_a_task_whose_result_found_no_room_was_not_tried_elsewhere(
