@@ -104,7 +104,10 @@ def test_a_python_without_hoplo_is_refused_when_the_node_starts(tmp_path):
 def test_why_of_nothing_and_of_nonsense(head):
     head("--num-cpus", "1")
     done = command("why", "task:77-77", check=False)
-    assert "task:77-77" in done.stdout + done.stderr
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "hoplo: nobody here knows task:77-77: it finished long ago, or was never here\n"
+    )
     done = command("why", "nonsense", check=False)
     assert done.returncode != 0
     assert "nonsense" in done.stderr

@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
 use hoplo_base::limits::NODES_DEAD_SHOWN;
 use hoplo_base::{Size, shown};
@@ -198,18 +198,14 @@ fn write_node(out: &mut Vec<u8>, indent: &str, status: &Value) -> Result<()> {
 
 pub(crate) fn why(args: &WhyArgs) -> Result<()> {
     let answer = Tool::find(args.target.session.as_deref())?.query("why", &args.id)?;
+    let lines = rows(&answer);
+    if lines.is_empty() {
+        bail!("nobody here knows {}: it finished long ago, or was never here", shown(&args.id));
+    }
     if args.target.json {
         return print_json(&answer);
     }
     let mut out = std::io::stdout().lock();
-    let lines = rows(&answer);
-    if lines.is_empty() {
-        writeln!(
-            out,
-            "nobody here knows {}: it finished long ago, or was never here",
-            shown(&args.id)
-        )?;
-    }
     for line in lines {
         writeln!(out, "{}", shown(&text(line)))?;
     }

@@ -67,7 +67,7 @@ fn a_head_starts_answers_and_stops() {
         (&3.0.into(), &2.0.into())
     );
     assert!(place.told(&["status"]).contains("CPU      0 of 3 reserved"));
-    assert!(place.told(&["why", "task:1-1"]).contains("nobody here knows task:1-1"));
+    assert!(place.refused(&["why", "task:1-1"]).contains("nobody here knows task:1-1"));
     assert!(place.refused(&["why", "nonsense"]).contains("nonsense"));
     assert!(place.told(&["list", "actors"]).starts_with("ID  CLASS_NAME"));
     assert!(place.told(&["logs"]).contains("the zygote died"));
