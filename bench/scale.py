@@ -148,7 +148,7 @@ def figure(costs: TaskCosts, hands: dict[str, int]) -> list[dict[str, float]]:
         # So often as a node of so many may tell its load: `LOAD_GATHERED`, `LOAD_GATHERED_OF_EACH`.
         head = {"decider": 0.0, "carrier": 0.0, "declared_dead": 0, "told": 1, "heard": 1}
         if nodes > 1:
-            every_us = max(2_000, 15 * nodes)
+            every_us = max(2_000, 50 * nodes)
             head = model("busy", nodes, every_us=every_us, seconds=2, **hands)
         # The head's two threads take from the cores of its own node.
         taken = math.ceil(min(head["decider"], 1) + min(head["carrier"], 1))

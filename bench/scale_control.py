@@ -110,7 +110,7 @@ def joins(step: Any, name: str, found: Found, new: dict[int, int]) -> None:
     step(
         name,
         "s",
-        {nodes: it["known_s"] for nodes, it in found.items()},
+        {nodes: max(it["joined_s"], it["known_s"]) for nodes, it in found.items()},
         "nodes",
         {
             nodes: f"of a core: the desk {it['desk_s']:.2f} s, its clerk {it['clerk_s']:.2f} s, the"

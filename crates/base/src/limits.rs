@@ -1371,7 +1371,10 @@ pub const LOAD_GATHERED: Duration = Duration::from_millis(2);
 /// would wait for an answer, 0.15 ms.
 pub const VALUES_SENT_AHEAD_BYTES: usize = 16 * 1024;
 
-/// For each other node of its cluster a node waits so long until it tells the head more of a kind: all nodes together tell the head 67,000 loads
-/// a second at most, with which its deciding thread is busy for two thirds of its time (`hoplo_sim::cost`, `scale busy`). For loads it begins to
-/// count with 134 nodes.
-pub const TOLD_HEAD_OF_EACH: Duration = Duration::from_micros(15);
+/// For each other node of its cluster a node waits so long until it tells the head its load again: all nodes together tell 20,000 loads a second at most,
+/// with which the head's deciding thread is busy for a fifth of its time, and its carrier for a fourth (`hoplo_sim::cost`, `scale busy`). It begins to
+/// count with 40 nodes.
+pub const LOAD_TOLD_OF_EACH: Duration = Duration::from_micros(50);
+
+/// The same of the deaths that it has passed.
+pub const PASSED_TOLD_OF_EACH: Duration = Duration::from_micros(15);

@@ -91,15 +91,15 @@ fn all_actors_live_and_have_their_rows() {
 /// They told it every 2 ms, however many they were: 400 busy nodes took all that the head had.
 #[test]
 fn loads_of_all_nodes_are_no_more_than_the_head_can_hear() {
-    use hoplo_base::limits::{LOAD_GATHERED, TOLD_HEAD_OF_EACH};
+    use hoplo_base::limits::{LOAD_GATHERED, LOAD_TOLD_OF_EACH};
     for nodes in [100, 1000, 10_000] {
-        let every = LOAD_GATHERED.max(TOLD_HEAD_OF_EACH * nodes);
+        let every = LOAD_GATHERED.max(LOAD_TOLD_OF_EACH * nodes);
         let told = f64::from(nodes) / every.as_secs_f64();
-        assert!(told <= 67_000.0, "{nodes} nodes tell {told} loads a second");
+        assert!(told <= 20_000.0, "{nodes} nodes tell {told} loads a second");
     }
-    let busy = joined(1000).busy(15_000_000, 0.5);
+    let busy = joined(1000).busy(50_000_000, 0.5);
     assert_eq!((busy.probes, busy.declared_dead), (0, 0), "{busy:?}");
-    assert!(busy.carrier < 0.9 && busy.decider < 0.9, "{busy:?}");
+    assert!(busy.carrier < 0.6 && busy.decider < 0.6, "{busy:?}");
 }
 
 #[test]

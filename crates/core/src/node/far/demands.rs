@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use hoplo_base::limits::{LOAD_GATHERED, TOLD_HEAD_OF_EACH};
+use hoplo_base::limits::{LOAD_GATHERED, LOAD_TOLD_OF_EACH};
 use hoplo_base::{ActorId, JobId, NodeNumber, ProcessId, ResourceSet};
 use hoplo_wire::node::{Shape, Strategy, ToClient};
 use hoplo_wire::peer::{Found, Load, Peer};
@@ -362,7 +362,7 @@ impl Node {
     fn load_changed(&mut self) {
         if !std::mem::replace(&mut self.far.load_timer, true) {
             let others = self.far.nodes.len() as u32;
-            self.after(LOAD_GATHERED.max(TOLD_HEAD_OF_EACH * others), Timer::Load);
+            self.after(LOAD_GATHERED.max(LOAD_TOLD_OF_EACH * others), Timer::Load);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
-use hoplo_base::limits::TOLD_HEAD_OF_EACH;
+use hoplo_base::limits::PASSED_TOLD_OF_EACH;
 use hoplo_base::{Instant, JobId, NodeNumber, ProcessId};
 use hoplo_wire::node::{DeathCause, Obituary, ToClient};
 use hoplo_wire::peer::Peer;
@@ -287,7 +287,7 @@ impl Node {
         let Some(epoch) = self.far.passed_here.take() else { return };
         let others = self.far.nodes.len() as u32;
         self.far.passed_timer = true;
-        self.after(TOLD_HEAD_OF_EACH * others, Timer::Passed);
+        self.after(PASSED_TOLD_OF_EACH * others, Timer::Passed);
         match head == self.me() {
             true => self.on_passed(head, epoch.0),
             false => self.send_peer(head, Peer::Passed { epoch: epoch.0 }),
