@@ -45,9 +45,10 @@ const WITHIN: Duration = Duration::from_secs(30);
 /// Batches that are on their way at a time.
 const UNDERWAY: usize = 8;
 
-/// What was put back.
+/// What was put back, in rows of the backup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Refilled {
+    /// With that of the seat, in whose place is the one that was taken for this.
     pub written: u64,
     /// Rows for which there was a newer one: other programs wrote it meanwhile, or an earlier try did.
     pub there: u64,
@@ -103,7 +104,7 @@ fn put_rows(client: &ControlClient, mut rows: Rows) -> Result<Refilled, BackupEr
     let mut refilled = Refilled::default();
     let (mut underway, mut nodes) = (VecDeque::new(), Vec::new());
     loop {
-        let batch = next_batch(&mut rows, &mut nodes)?;
+        let batch = next_batch(&mut rows, &mut nodes, &mut refilled)?;
         if batch.is_empty() {
             break;
         }
@@ -118,8 +119,13 @@ fn put_rows(client: &ControlClient, mut rows: Rows) -> Result<Refilled, BackupEr
     // REFILL-5: each with an entry of its own.
     nodes.sort_by_key(|(died, ..)| *died);
     for (_, key, value) in nodes {
+        let counted = !rows.is_nobody(&key);
         let put = Op::Put { key, value, expected: Some(0), finished: false };
-        refilled.count(client.start(Call::Update(vec![put]), WITHIN).map_err(unwritten)?)?;
+        let mut one = Refilled::default();
+        one.count(client.start(Call::Update(vec![put]), WITHIN).map_err(unwritten)?)?;
+        if counted {
+            refilled = refilled.and(one);
+        }
     }
     Ok(refilled)
 }
@@ -128,12 +134,14 @@ fn put_rows(client: &ControlClient, mut rows: Rows) -> Result<Refilled, BackupEr
 fn next_batch(
     rows: &mut Rows,
     nodes: &mut Vec<(u64, Key, Vec<u8>)>,
+    refilled: &mut Refilled,
 ) -> Result<Vec<Op>, BackupError> {
     let (mut batch, mut bytes) = (Vec::new(), 0);
     while batch.len() < CONTROL_CLIENT_BATCH_OPS && bytes < CONTROL_CLIENT_BATCH_BYTES {
         let Some((key, row)) = rows.next()? else { break };
         if key.table == Table::Head {
             // Who was head is none any more.
+            refilled.written += 1;
             continue;
         }
         if key.table == Table::Node {
@@ -163,6 +171,10 @@ fn ended(row: &Row) -> (u64, Vec<u8>) {
 }
 
 impl Refilled {
+    fn and(self, other: Self) -> Self {
+        Self { written: self.written + other.written, there: self.there + other.there }
+    }
+
     fn count(&mut self, batch: Pending) -> Result<(), BackupError> {
         let outcomes = match batch.wait().map_err(unwritten)? {
             Done::Updated(outcomes) => outcomes,

@@ -89,12 +89,14 @@ pub(super) struct Rows {
     last: Option<(NodeNumber, u64)>,
     /// Comes after the node that never was.
     held: Option<(Key, Row)>,
+    /// Of the node that never was: no row of the file.
+    nobody: Option<Key>,
 }
 
 impl Rows {
     /// `gap`: how far behind, at random.
     pub(super) fn open(path: &Path, gap: u64) -> Result<Self, BackupError> {
-        Ok(Self { reader: Reader::open(path)?, gap, last: None, held: None })
+        Ok(Self { reader: Reader::open(path)?, gap, last: None, held: None, nobody: None })
     }
 
     pub(super) fn next(&mut self) -> Result<Option<(Key, Row)>, BackupError> {
@@ -108,11 +110,16 @@ impl Rows {
             return Ok(next);
         }
         let nobody = self.last.take().and_then(|(last, index)| nobody(last, index, self.gap));
-        if nobody.is_some() {
+        if let Some((key, _)) = &nobody {
+            self.nobody = Some(key.clone());
             self.held = next;
             return Ok(nobody);
         }
         Ok(next)
+    }
+
+    pub(super) fn is_nobody(&self, key: &Key) -> bool {
+        self.nobody.as_ref() == Some(key)
     }
 }
 

@@ -157,12 +157,12 @@ fn a_backup_has_what_is_archived() {
     }
 }
 
-/// A client of a new store, and two backups of another one.
+/// A client of a new store, and three backups of another one; the last of before it had a head.
 struct Anew {
     _head: Head,
     cluster: Cluster,
     client: ControlClient,
-    backups: [PathBuf; 2],
+    backups: [PathBuf; 3],
 }
 
 impl Anew {
@@ -183,11 +183,15 @@ impl Anew {
                 let entry = NodeEntry { state, ..NodeEntry::numbered(node, "there".to_string()) };
                 store.put(entry.key(), entry.to_value()).unwrap();
             }
+        });
+        let [without_seat, one, two] = ["without", "one", "two"].map(|name| folder.0.join(name));
+        backup(&home, &without_seat, false).unwrap();
+        before.does(|store| {
             let seat = SeatEntry { holder: Some(3), address: "a:1".to_string(), beats: 9 };
             store.put(seat.key(), seat.to_value()).unwrap();
         });
-        let backups = ["one", "two"].map(|name| folder.0.join(name));
-        for path in &backups {
+        let backups = [one, two, without_seat];
+        for path in &backups[..2] {
             backup(&home, path, false).unwrap();
         }
         drop(before);
@@ -226,7 +230,7 @@ fn a_backup_goes_into_a_store_that_no_head_had() {
     // Somebody who lived on wrote it: it is newer.
     anew.client.put(kv("b"), b"new".to_vec(), None, SOON).unwrap();
     let refilled = anew.refill(0).unwrap();
-    // All but the seat, and a node that never was.
+    // Each once, and not the node that never was.
     let rows = Reader::open(&anew.backups[0]).unwrap().header.rows;
     assert_eq!(refilled.written + refilled.there, rows);
     // `b`, and the row of the node of either store.
@@ -270,9 +274,18 @@ fn a_backup_of_which_half_was_put_back_lets_no_head_begin() {
     assert!(other.contains("another backup was begun"), "{other}");
     assert_eq!(anew.value("c"), None);
     let refilled = anew.refill(0).unwrap();
-    assert_eq!(refilled.written, 1, "the others are there");
+    assert_eq!(refilled.written, 2, "`c` and the seat; the others are there");
     assert_eq!(anew.value("c"), Some(b"old".to_vec()));
     anew.head_begins().unwrap();
+}
+
+/// The node that never was counted as one of its rows, and made up for the seat's where there was one.
+#[test]
+fn a_backup_without_a_seat_says_how_many_rows_it_has() {
+    let folder = Folder::new("refill-no-seat");
+    let anew = Anew::new(&folder);
+    let Refilled { written, there } = anew.refill(2).unwrap();
+    assert_eq!(written + there, Reader::open(&anew.backups[2]).unwrap().header.rows);
 }
 
 /// REFILL-1
