@@ -199,7 +199,8 @@ def all_to_all(refs: Sequence[Ref]) -> list[Ref]:
 
     Each member is a list or tuple with an item for each of `refs`, so it is as if `n` processes
     sent each other one item each: the i-th list is made on the node where the i-th member lies, if
-    that is known and there is room, and each node fetches only what it gets.
+    that is known and there is room, and each node fetches only what it gets. If all members are
+    small and there already, one task makes all lists.
 
     `get` raises ValueError if a member has more or fewer items, TypeError if one is no list or
     tuple, and what a member raised.
@@ -214,8 +215,12 @@ def all_to_all(refs: Sequence[Ref]) -> list[Ref]:
         raise ValueError(
             f"all_to_all takes {_options.NUM_RETURNS_MAX} refs at most, and was given {n}"
         )
+    members = [f"member {at}, {ref!r}," for at, ref in enumerate(given)]
+    if _all_small(given):
+        turned = _task("hoplo.all_to_all", _turn, n, None).remote(members, *given)
+        return [turned] if n == 1 else list(turned)
     deal = _task("hoplo.all_to_all", _deal, n, None).options(_near_first=True)
-    dealt = [deal.remote(ref, n, f"member {at}, {ref!r},") for at, ref in enumerate(given)]
+    dealt = [deal.remote(ref, n, member) for member, ref in zip(members, given, strict=True)]
     parts = [[one] for one in dealt] if n == 1 else dealt
     collect = _task("hoplo.all_to_all", _collect, 1, None).options(_near_first=True)
     columns = zip(given, zip(*parts, strict=True), strict=True)
@@ -379,6 +384,12 @@ def _collect(_lies_near: list[Ref], *parts: Any) -> list[Any]:
     return list(parts)
 
 
+def _all_small(refs: list[Ref]) -> bool:
+    """All are there, and none in a store: to bring them together costs less than a task."""
+    there, _ = _core.wait(list(dict.fromkeys(refs)), len(set(refs)), 0.0, False)
+    return len(there) == len(set(refs)) and not any(map(_core.is_stored, there))
+
+
 def _scatter(value: Any, n: int, whose: str) -> Any:
     import numpy as np
 
@@ -400,6 +411,13 @@ def _deal(value: Any, n: int, whose: str) -> Any:
             f"{whose} is a {kind} of {len(value)} items: {n} are needed, one for each part"
         )
     return value[0] if n == 1 else value
+
+
+def _turn(members: list[str], *values: Any) -> Any:
+    """Of rows, the columns."""
+    n = len(values)
+    rows = [_deal(value, n, whose) for whose, value in zip(members, values, strict=True)]
+    return rows if n == 1 else [list(column) for column in zip(*rows, strict=True)]
 
 
 # ------------------------------------------------------------------------------- members

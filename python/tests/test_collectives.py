@@ -548,20 +548,40 @@ def test_what_cannot_be_scattered_is_told():
         hoplo.scatter([1], 1)
 
 
-def test_all_to_all_turns_rows_into_columns():
-    refs = [made.remote([f"{row}{column}" for column in range(3)]) for row in "abc"]
-    columns = hoplo.get(hoplo.all_to_all(refs))
-    assert columns == [[f"{row}{column}" for row in "abc"] for column in range(3)]
-    assert hoplo.get(hoplo.all_to_all([hoplo.put(["only"])])) == [["only"]]
+def lists(*values, how):
+    """Refs of these: all there and small, or not there yet, or one too large to be in a frame."""
+    if how == "large":
+        values = ([np.zeros(1 << 18), *values[0][1:]], *values[1:])
+    refs = [made.remote(value) for value in values]
+    if how != "to come":
+        hoplo.wait(refs, num_returns=len(refs))
+    return refs
 
 
-def test_a_member_of_all_to_all_that_does_not_fit_is_told():
+@pytest.mark.parametrize("how", ["small", "to come", "large"])
+def test_all_to_all_turns_rows_into_columns(how):
+    rows = [[f"{row}{column}" for column in range(3)] for row in "abc"]
+    columns = hoplo.get(hoplo.all_to_all(lists(*rows, how=how)))
+    if how == "large":
+        rows[0][0] = columns[0][0]
+        assert columns[0][0].nbytes == 1 << 21
+    assert columns == [list(column) for column in zip(*rows, strict=True)]
+    [ref] = lists(["only"], how=how)
+    assert len(hoplo.get(hoplo.all_to_all([ref]))[0]) == 1
+    [twice] = lists(["one", "two"], how=how)
+    [one, two] = hoplo.get(hoplo.all_to_all([twice, twice]))
+    assert (len(one), two) == (2, ["two", "two"])
+
+
+@pytest.mark.parametrize("how", ["small", "to come"])
+def test_a_member_of_all_to_all_that_does_not_fit_is_told(how):
     for bad, error, text in (
         ([1], ValueError, "a list of 1 items: 2 are needed, one for each part"),
         ({}, TypeError, "of type dict: a list or tuple of 2 items is needed"),
     ):
-        member = hoplo.put(bad)
-        columns = hoplo.all_to_all([hoplo.put([1, 2]), member])
+        refs = lists([1, 2], bad, how=how)
+        member = refs[1]
+        columns = hoplo.all_to_all(refs)
         for column in columns:
             with pytest.raises(error, match=rf"member 1, ObjectRef\({member.hex()}\), is {text}"):
                 hoplo.get(column)
