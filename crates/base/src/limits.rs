@@ -204,7 +204,7 @@ pub const CHECKPOINT_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Leases of one shape that a process asks for at once.
 pub const LEASE_DEMAND_MAX: u32 = 1024;
 
-/// Leases whose shape needs nothing at all: no resource bounds them.
+/// Leases of tasks whose shape needs nothing at all, and that do not wait for others: no resource bounds them.
 pub const LEASES_FREE_MAX: usize = 64;
 
 /// A lease whose worker has not replied for so long is asked for what it has not started.

@@ -18,7 +18,7 @@ impl LocalScheduler {
         let mut elders = self.elders(now);
         while let Some((_, _, claimant)) = elders.pop_first() {
             let resources = &self.claims[&claimant].shape.resources;
-            if !self.fits(resources) {
+            if !self.fits(claimant, resources) {
                 if self.keeps_now(now, claimant) {
                     kept.extend(self.short(resources).map(str::to_string));
                 }
@@ -36,7 +36,8 @@ impl LocalScheduler {
             for party in self.round() {
                 let fit = self.claims_of(party).into_iter().find(|claimant| {
                     let resources = &self.claims[claimant].shape.resources;
-                    self.fits(resources) && resources.iter().all(|(name, _)| !kept.contains(name))
+                    self.fits(*claimant, resources)
+                        && resources.iter().all(|(name, _)| !kept.contains(name))
                 });
                 if let Some(claimant) = fit {
                     self.reserve_or_park(now, claimant, effects);

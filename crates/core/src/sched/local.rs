@@ -31,6 +31,9 @@
 //! **Blocked.** A worker that waits in `get` lends its CPU, nothing else. When it goes on, the CPU is
 //! taken back even if it is in use: more than all are in use until something returns.
 //!
+//! **Nothing.** Of leases that need no resource there are `LEASES_FREE_MAX` at a time, so that a process does not fork without end. Those of actors
+//! do not count, since each was asked for by itself; nor do blocked ones, since what they wait for may need nothing, either.
+//!
 //! **Retired.** A worker that takes no more calls keeps its lease until it is gone, so that what it has of a GPU is free when the next
 //! one gets it. If it has to wait for what it submitted itself, it gives all back: no call runs in it any more, and what it waits
 //! for may need that very GPU.
@@ -498,7 +501,7 @@ impl LocalScheduler {
         // One that does not fit waits like the others, until it has waited for long.
         let barred = self.barred(&shape);
         if barred.is_none() {
-            self.may_grant |= self.fits(&shape.resources);
+            self.may_grant |= self.fits(claimant, &shape.resources);
             if self.feasible(&shape.resources) {
                 self.arm_grant(now, now);
             }
@@ -546,7 +549,7 @@ impl LocalScheduler {
     ) {
         self.drop_claim(now, claimant, effects); // Its last word counts.
         let barred = self.barred(&shape);
-        self.may_grant |= barred.is_none() && self.fits(&shape.resources);
+        self.may_grant |= barred.is_none() && self.fits(claimant, &shape.resources);
         let (turn, word) = (self.turn(), Word::none(now));
         let claim = Claim {
             job,
@@ -734,15 +737,15 @@ impl LocalScheduler {
         self.total.covers(wanted) && self.gpus.could_take(wanted.parts(GPU))
     }
 
-    pub(super) fn fits(&self, wanted: &ResourceSet) -> bool {
+    pub(super) fn fits(&self, claimant: Claimant, wanted: &ResourceSet) -> bool {
         #[cfg(test)]
         self.looks.update(|looks| looks + 1);
         if self.closed {
             return false;
         }
         if wanted.is_empty() {
-            let free = self.leases.values().filter(|lease| lease.resources.is_empty());
-            return free.count() < LEASES_FREE_MAX;
+            let is_actor = matches!(claimant, Claimant::Actor { .. });
+            return is_actor || self.leases_free() < LEASES_FREE_MAX;
         }
         if !self.bundles.is_empty() {
             match Asked::of(wanted) {
@@ -752,6 +755,13 @@ impl LocalScheduler {
             }
         }
         self.short(wanted).next().is_none()
+    }
+
+    /// Those that need nothing and are bounded all the same.
+    fn leases_free(&self) -> usize {
+        let of_task = |lease: &&Lease| matches!(lease.claimant, Claimant::Demand { .. });
+        let leases = self.leases.values().filter(of_task);
+        leases.filter(|lease| lease.resources.is_empty() && !lease.blocked).count()
     }
 
     /// The resources of `wanted` of which not enough is free.

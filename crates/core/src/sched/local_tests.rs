@@ -385,6 +385,31 @@ fn shapes_that_need_nothing_are_bounded_all_the_same() {
     assert_eq!(grants(&effects).len(), LEASES_FREE_MAX);
 }
 
+/// 64 of them waited for others that need nothing, either.
+#[test]
+fn who_waits_and_needs_nothing_kept_its_place_from_those_that_it_waits_for() {
+    let mut node = Node::new(&[("CPU", 1.0)]);
+    node.demand(1, 0, &[], LEASES_FREE_MAX as u32);
+    assert_eq!(grants(&node.demand(2, 0, &[], 2)), []);
+    assert_eq!(grants(&node.handle(Event::Blocked { worker: process(101) })).len(), 1);
+    // It goes on: there is one more than the bound, and no other one comes before two have ended.
+    assert_eq!(grants(&node.handle(Event::Unblocked { worker: process(101) })), []);
+    assert_eq!(grants(&node.give_back(1, 1)), []);
+    assert_eq!(grants(&node.give_back(1, 2)).len(), 1);
+}
+
+/// A node had 64 of them at most, and with so many no task that needs nothing ran.
+#[test]
+fn actors_that_need_nothing_are_as_many_as_were_asked_for() {
+    let mut node = Node::new(&[("CPU", 1.0)]);
+    for seq in 1..=3 * LEASES_FREE_MAX as u64 {
+        let effects = node.place(seq, &[], &[]);
+        let placed = |effect: &Effect| matches!(effect, Effect::PlaceActor { .. });
+        assert!(effects.iter().any(placed), "{seq}: {effects:?}");
+    }
+    assert_eq!(grants(&node.demand(1, 0, &[], 1)).len(), 1);
+}
+
 #[test]
 fn hundreds_that_wait_for_one_another_were_explained_anew_at_every_event() {
     let mut node = Node::new(&[("CPU", 1.0)]);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hoplo_base::bundles::{Asked, GroupName};
-use hoplo_base::limits::CLAIM_STUCK_AFTER;
+use hoplo_base::limits::{CLAIM_STUCK_AFTER, LEASES_FREE_MAX};
 use hoplo_base::resources::Amount;
 use hoplo_base::{Instant, ResourceSet};
 use hoplo_wire::Reason;
@@ -110,7 +110,10 @@ impl LocalScheduler {
             return Stuck { reason: reason.into(), infeasible: true };
         }
         let reason = match self.short(wanted).next() {
-            None if wanted.is_empty() => "too many tasks that need no resources run".into(),
+            None if wanted.is_empty() => format!(
+                "{LEASES_FREE_MAX} tasks that need no resources run, which is the most at a time"
+            )
+            .into(),
             None => "it is the next one's turn".into(),
             Some(name) => {
                 let users = users.entry(name.to_string()).or_insert_with(|| self.users(name));
