@@ -607,7 +607,7 @@ impl Daemon {
     fn is_fenced(&mut self, why: String) {
         if self.fenced.is_none() {
             self.fenced = Some(why.clone());
-            self.handle(Event::Stop { why });
+            self.handle(Event::Fenced { why });
         }
     }
 

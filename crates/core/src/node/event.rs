@@ -188,6 +188,11 @@ pub enum Event {
     Stop {
         why: String,
     },
+    /// The same of a node that is dead to others, or will be: they go on without it. So from now on nobody hears from it. Else
+    /// its workers would end twice, once by its word and once by its death, and each would cost an actor a restart.
+    Fenced {
+        why: String,
+    },
     /// `next_deadline` has come (earlier does no harm).
     Tick,
 }
@@ -426,6 +431,17 @@ pub enum Effect {
     },
     /// All is told: the shell may end.
     Stopped,
+}
+
+impl Effect {
+    /// Another node, or who reads the control store, would hear of it.
+    pub(super) fn is_for_others(&self) -> bool {
+        let to_store = matches!(
+            self,
+            Self::Save { .. } | Self::Forget { .. } | Self::Ask { .. } | Self::Settle { .. }
+        );
+        to_store || matches!(self, Self::SendPeer { .. })
+    }
 }
 
 /// To the control store.

@@ -269,8 +269,10 @@ impl Node {
         }
         self.pass_to_scheduler(local::Event::ProcessGone { process: id });
         self.pass_to_groups(groups::Event::ProcessGone { process: id });
-        let gone = life::Event::ProcessGone { process: id, obituary: obituary.clone() };
-        self.pass_to_actors(gone);
+        if !self.fenced {
+            let gone = life::Event::ProcessGone { process: id, obituary: obituary.clone() };
+            self.pass_to_actors(gone);
+        }
         if kind == Kind::Driver {
             self.end_job(process.job);
         } else {

@@ -172,6 +172,8 @@ pub struct Node {
     events: u64,
     timers: BTreeSet<(Instant, Timer)>,
     stopping: bool,
+    /// To others it is dead.
+    fenced: bool,
 }
 
 #[derive(Debug)]
@@ -232,6 +234,7 @@ impl Node {
             events: 0,
             timers: BTreeSet::new(),
             stopping: false,
+            fenced: false,
         }
     }
 
@@ -303,11 +306,18 @@ impl Node {
             Event::Written { node, request, result } => self.answer_node(node, request, result),
             Event::Hauled { done } => self.on_hauled(done),
             Event::Stop { why } => self.begin_stop(&why),
+            Event::Fenced { why } => {
+                self.fenced = true;
+                self.begin_stop(&why);
+            }
             Event::Tick => self.on_tick(),
         }
         self.work_off_queue();
         self.watch_load();
         self.ask_for_sweep();
+        if self.fenced {
+            self.out.retain(|effect| !effect.is_for_others());
+        }
         effects.append(&mut self.out);
     }
 

@@ -144,6 +144,29 @@ fn one_that_lived_at_its_home_starts_again_elsewhere_if_it_may() {
     assert!(matches!(three.state(), Some(ActorState::Dead { .. })));
 }
 
+/// A node that may have been declared dead ends its workers. It started their actors again, or told others that they had ended, and when it was
+/// declared dead they started again once more.
+#[test]
+fn an_actor_of_a_node_that_leaves_because_it_is_dead_to_others_paid_two_restarts() {
+    let mut three = Three::with(2.0, 1);
+    three.started();
+    let shell = &mut three.nodes.shells[1];
+    shell.effects.clear();
+    shell.hears(Event::Fenced { why: "it was cut off".to_string() });
+    three.nodes.ends(1, three.worker);
+    let again = three.nodes.shells[1].take(|effect| match effect {
+        Effect::Fork { .. } => Some("it forks"),
+        Effect::SendPeer { .. } => Some("it speaks"),
+        Effect::Save { .. } => Some("it writes"),
+        _ => None,
+    });
+    assert_eq!(again, None);
+    three.home_dies();
+    assert!(matches!(three.state(), Some(ActorState::Restarting { incarnation: 1, .. })));
+    let worker = three.nodes.forks(2);
+    assert_eq!(three.runs_again(2, worker), Some(1));
+}
+
 #[test]
 fn without_a_restart_it_dies_with_its_home_and_its_name_is_free() {
     let mut three = Three::with(2.0, 0);
