@@ -589,7 +589,11 @@ def cancel(
         raise TypeError("cancel takes the ref of a task; use hoplo.kill for an actor")
     if not _is_ref(ref):
         raise not_a_ref(ref, "cancel")
+    from ._collectives import chosen_by
+
     _core.cancel(ref, bool(force), bool(recursive))
+    if (choice := chosen_by(ref)) is not None:
+        _core.cancel(choice, bool(force), bool(recursive))
 
 
 def get_actor(name: str, namespace: str | None = None) -> _core.ActorHandle:

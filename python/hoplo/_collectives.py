@@ -7,6 +7,7 @@ it waits for may need them all.
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -111,13 +112,30 @@ def _reduced(
         if not 1 <= n <= len(given):
             raise ValueError(f"n must be from 1 to the number of refs, {len(given)}, not {n}")
     deterministic = _options.boolean("deterministic", deterministic)
-    task = _task(f"hoplo.{name}", _reduce, 2, _where(on))
+    chooses = n is not None and n < len(given)
+    function, returns = (_reduce_chosen, 1) if chooses else (_reduce, 2)
+    task = _task(f"hoplo.{name}", function, returns, _where(on))
     near = given[:1] if for_all else []
     if near:
         task = task.options(_near_first=True)  # what goes round begins at a node with a member
     # In a list: the task begins at once, and waits for each of them itself.
-    total, members = task.remote(near, op, given, n, deterministic)
+    if not chooses:
+        total, members = task.remote(near, op, given, deterministic)
+        return total, members
+    # A task of its own: a result that is lost and made again is of the same members.
+    members = _task(f"hoplo.{name}", _choose, 1, None).remote(given, n)
+    total = task.remote(near, op, given, members, deterministic)
+    _CHOICES[total] = members
     return total, members
+
+
+_CHOICES: weakref.WeakKeyDictionary[Ref, Ref] = weakref.WeakKeyDictionary()
+"""By the result of some of the members: the ref of which ones."""
+
+
+def chosen_by(ref: Any) -> Ref | None:
+    """What only the task that makes `ref` waits for, and is cancelled with it."""
+    return _CHOICES.get(ref)
 
 
 @overload
@@ -285,24 +303,50 @@ def _one(ref: Any) -> Ref:
 # ------------------------------------------------------------------------------- tasks
 
 
-def _reduce(
-    near: list[Ref], op: Any, refs: list[Ref], n: int | None, in_order: bool
-) -> tuple[Any, list[int]]:
+def _choose(refs: list[Ref], n: int) -> list[int]:
+    """Positions of the first `n` that are there; of those that failed only if too few are left."""
+    numbers = _numbers(refs)
+    waiting, left, taken = list(numbers), len(refs), list[int]()
+    while len(taken) < n:
+        there = _there(waiting, n - len(taken), None)
+        waiting = [ref for ref in waiting if ref not in there]
+        for ref in there:
+            try:
+                if not _core.is_stored(ref):
+                    _core.get(ref)
+            except Exception:
+                left -= len(numbers[ref])
+                if left < n:
+                    raise
+            else:
+                taken += numbers[ref]
+    return sorted(taken[:n])
+
+
+def _reduce_chosen(
+    near: list[Ref], op: Any, refs: list[Ref], members: list[int], in_order: bool
+) -> Any:
+    return _reduced_by(near, op, [refs[number] for number in members], in_order)
+
+
+def _reduce(near: list[Ref], op: Any, refs: list[Ref], in_order: bool) -> tuple[Any, list[int]]:
+    return _reduced_by(near, op, refs, in_order), list(range(len(refs)))
+
+
+def _reduced_by(near: list[Ref], op: Any, refs: list[Ref], in_order: bool) -> Any:
     if not in_order and isinstance(op, str):
-        for_all = bool(near)
-        made = _on_their_way(op, refs, len(refs) if n is None else n, for_all)
+        made = _on_their_way(op, refs, for_all=bool(near))
         if made is not None:
             return made
-    fold, taken = Fold(op), []
-    members = _in_order(refs, n, fold.look_at) if in_order else _as_they_come(refs, n)
+    fold = Fold(op)
+    members = _in_order(refs, fold.look_at) if in_order else _as_they_come(refs)
     for number, value in members:
         fold.add(number, value)
-        taken.append(number)
         del value  # it lies in the store, and nothing keeps it there from now on
-    return fold.value(), sorted(taken)
+    return fold.value()
 
 
-def _on_their_way(op: str, refs: list[Ref], n: int, for_all: bool) -> tuple[Any, list[int]] | None:
+def _on_their_way(op: str, refs: list[Ref], for_all: bool) -> Any:
     """What nodes made of large members while these came here. None: they did not, whatever the
     reason.
 
@@ -310,70 +354,61 @@ def _on_their_way(op: str, refs: list[Ref], n: int, for_all: bool) -> tuple[Any,
     """
     if for_all:
         try:
-            folded = _as_members_come(op, refs, n)
+            folded = _as_members_come(op, refs)
         except HoploError:
             return None
         if folded is not None:
             return folded
-    taken = _stored(refs, n)
-    if taken is None:
+    if not _are_stored(refs):
         return None
-    members = [refs[number] for number in taken]
     for attempt in range(_TRIES_MAX):
         # What cannot go round may go along a chain.
-        made = _core.fold_members(op, members, for_all and attempt == 0)
+        made = _core.fold_members(op, refs, for_all and attempt == 0)
         try:
             if isinstance(made, _core.Folded):
-                return made, taken
+                return made
             _, again, lost = made
             if not again:
                 return None
             for at in lost:
-                _core.get(members[at])  # as soon as it is made again, it is here
+                _core.get(refs[at])  # as soon as it is made again, it is here
         except HoploError:
             return None
     return None
 
 
-def _as_members_come(op: str, refs: list[Ref], n: int) -> tuple[Any, list[int]] | None:
+def _as_members_come(op: str, refs: list[Ref]) -> Any:
     """As `_on_their_way`, of members that come one after the other.
 
     None, too, if they are all there at once, or one does not come for a while.
     """
-    numbers = {ref: number for number, ref in enumerate(refs)}
-    if n < 2 or len(numbers) < len(refs):
+    n = len(refs)
+    if n < 2 or len(set(refs)) < n:
         return None
     _core.wait(refs, 1, None, False)
     coming, waiting = _core.wait(refs, n, _COME_TOGETHER_WITHIN, False)
-    if len(coming) >= n:
+    if not waiting:
         return None
-    taken = list[int]()
 
     def batches() -> Iterator[tuple[list[Ref], bool]]:
         nonlocal coming, waiting
         while coming and all(map(_core.is_stored, coming)):
-            taken.extend(numbers[ref] for ref in coming)
-            yield coming, len(taken) < n
+            yield coming, bool(waiting)
             coming, waiting = _core.wait(waiting, 1, _COMES_WITHIN, False)
 
-    made = _core.fold_as_they_come(op, n, batches())
-    return None if made is None else (made, sorted(taken))
+    return _core.fold_as_they_come(op, n, batches())
 
 
-def _stored(refs: list[Ref], n: int) -> list[int] | None:
-    """Numbers of the first `n` members that some store has. None as soon as one is small or has
+def _are_stored(refs: list[Ref]) -> bool:
+    """When all are there: whether each is in some store. False as soon as one is small or has
     failed."""
-    numbers: dict[Ref, list[int]] = {}
-    for number, ref in enumerate(refs):
-        numbers.setdefault(ref, []).append(number)
-    waiting, taken = list(numbers), list[int]()
-    while len(taken) < n:
-        there = _there(waiting, n - len(taken), None)
+    waiting = list(dict.fromkeys(refs))
+    while waiting:
+        there = _there(waiting, len(waiting), None)
         if not all(map(_core.is_stored, there)):
-            return None
-        taken += [number for ref in there for number in numbers[ref]]
+            return False
         waiting = [ref for ref in waiting if ref not in there]
-    return sorted(taken[:n])
+    return True
 
 
 def _gather(*values: Any) -> list[Any]:
@@ -423,22 +458,16 @@ def _turn(members: list[str], *values: Any) -> Any:
 # ------------------------------------------------------------------------------- members
 
 
-def _in_order(
-    refs: list[Ref], n: int | None, look_at: Callable[[int, Any], object]
-) -> Iterator[tuple[int, Any]]:
-    """Number and value of each member; if only `n` are wanted, of the first ones that came.
+def _in_order(refs: list[Ref], look_at: Callable[[int, Any], object]) -> Iterator[tuple[int, Any]]:
+    """Number and value of each member.
 
     While one does not come `look_at` is called with those that do: what is wrong with them is
     raised at once.
     """
-    numbers = list(range(len(refs)))
-    if n is not None and n < len(refs):
-        numbers = sorted(number for number, _ in _as_they_come(refs, n))
-    unseen = {refs[number]: number for number in reversed(numbers)}
-    for at, number in enumerate(numbers):
-        ref = refs[number]
+    unseen = {ref: number for number, ref in reversed(list(enumerate(refs)))}
+    for number, ref in enumerate(refs):
         unseen.pop(ref, None)
-        next_ones = list(dict.fromkeys(refs[it] for it in numbers[at : at + _COMING_MAX]))
+        next_ones = list(dict.fromkeys(refs[number : number + _COMING_MAX]))
         _core.wait(next_ones, 1, 0.0, True)  # all of them begin to come
         while not _core.wait([ref], 1, 0.0, False)[0]:
             [one], _ = _core.wait([ref, *unseen], 1, None, False)
@@ -447,35 +476,30 @@ def _in_order(
         yield number, _core.get(ref)
 
 
-def _as_they_come(refs: list[Ref], n: int | None) -> Iterator[tuple[int, Any]]:
-    """Number and value of `n` members, or of all. A few at a time are fetched: memory is
-    bounded."""
-    numbers: dict[Ref, list[int]] = {}
-    for number, ref in enumerate(refs):
-        numbers.setdefault(ref, []).append(number)
-    wanted = left = len(refs)
-    if n is not None:
-        wanted = n
+def _as_they_come(refs: list[Ref]) -> Iterator[tuple[int, Any]]:
+    """Number and value of each member. A few at a time are fetched: memory is bounded."""
+    numbers = _numbers(refs)
     waiting = list(numbers)
     coming: list[Ref] = []
-    while wanted > 0:
-        room = min(_COMING_MAX, wanted) - len(coming)
+    while waiting or coming:
+        room = _COMING_MAX - len(coming)
         if waiting and room > 0:
             there = _there(waiting, room, None if not coming else 0.0)
             coming += there
             waiting = [ref for ref in waiting if ref not in there]
         [ref], coming = _core.wait(coming, 1, None, True)
-        left -= len(numbers[ref])
-        try:
-            value = _core.get(ref)
-        except Exception:
-            if left < wanted:
-                raise
-            continue
-        for number in numbers[ref][:wanted]:
+        value = _core.get(ref)
+        for number in numbers[ref]:
             yield number, value
-            wanted -= 1
         del value
+
+
+def _numbers(refs: list[Ref]) -> dict[Ref, list[int]]:
+    """Where each ref is. One that is given twice counts twice."""
+    numbers: dict[Ref, list[int]] = {}
+    for number, ref in enumerate(refs):
+        numbers.setdefault(ref, []).append(number)
+    return numbers
 
 
 def _there(refs: list[Ref], most: int, timeout: float | None) -> list[Ref]:

@@ -21,7 +21,7 @@ use crate::values::contained;
 /// object are equal. A ref may be passed to tasks and actors, returned from them, and stored inside
 /// other objects; the object lives as long as any process holds a ref of it, or a living object
 /// contains one. `ObjectRef[int]` is for annotations.
-#[pyclass(frozen, generic, mapping, module = "hoplo._core", freelist = 1024)]
+#[pyclass(frozen, generic, mapping, weakref, module = "hoplo._core", freelist = 1024)]
 pub(crate) struct ObjectRef {
     id: ObjectId,
     /// Known where the call was made.
