@@ -1,7 +1,8 @@
 """What the tasks of collectives do with values: take them apart, fold them, put them together.
 
 A member of a reduce is an array of numpy, or a dict, list or tuple of members. Taken apart it is a
-*form*, which says everything but what the arrays hold, and the list of its arrays.
+*form*, which says everything but what the arrays hold, and the list of its arrays. A form knows no
+byte order: members may differ in it, and results have that of this machine.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ class Leaf(NamedTuple):
     """Where an array was."""
 
     dtype: Any
+    """In native byte order, whatever the array has."""
     shape: tuple[int, ...]
     is_scalar: bool
     """It was a scalar of numpy's, such as float32(3)."""
@@ -70,9 +72,8 @@ class Fold:
             # The result is like the first one that is added, whichever was looked at before.
             arrays = []
             self._form, self._first = take_apart(value, arrays, number), number
-            if self.op == "mean":
-                arrays = [array.astype(_sums_in(array.dtype), copy=False) for array in arrays]
-            self._arrays = arrays
+            sums_in = _sums_in if self.op == "mean" else _native
+            self._arrays = [array.astype(sums_in(array.dtype), copy=False) for array in arrays]
         else:
             for at, array in enumerate(arrays):
                 self._arrays[at] = self._folded(self._arrays[at], array)
@@ -141,7 +142,7 @@ def take_apart(
                 f"member {number}{_at(path)} is an array of {array.dtype}, not of numbers or times"
             )
         arrays.append(array)
-        return Leaf(array.dtype, array.shape, isinstance(value, np.generic))
+        return Leaf(_native(array.dtype), array.shape, isinstance(value, np.generic))
     if isinstance(value, dict):
         keys: tuple[Any, ...] = tuple(value)
         if isinstance(like, Branch) and len(like.keys) == len(keys) and set(like.keys) == set(keys):
@@ -196,7 +197,7 @@ def _sums_in(dtype: Any) -> Any:
     import numpy as np
 
     if dtype.kind == "m":
-        return dtype
+        return _native(dtype)
     return np.dtype(float) if _is_whole(dtype) else np.promote_types(dtype, np.float32)
 
 
@@ -205,7 +206,7 @@ def _divided(total: Array, count: int, dtype: Any) -> Array:
     import numpy as np
 
     made = np.asarray(np.true_divide(total, count))
-    return made.astype(total.dtype if _is_whole(dtype) else _native(dtype), copy=False)
+    return made.astype(total.dtype if _is_whole(dtype) else dtype, copy=False)
 
 
 def _is_whole(dtype: Any) -> bool:

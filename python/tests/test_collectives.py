@@ -60,6 +60,23 @@ def test_a_sum_keeps_its_dtype(dtype, elements):
 
 
 @pytest.mark.parametrize("elements", [3, LARGE])
+@pytest.mark.parametrize("call", [hoplo.reduce, hoplo.allreduce], ids=["reduce", "allreduce"])
+def test_members_may_differ_in_byte_order_and_the_result_is_native(call, elements):
+    for dtype in ("f8", "i4", "m8[s]"):
+        foreign, native = (np.arange(elements).astype(order + dtype) for order in "><")
+        for op in ("sum", "mean", lambda a, b: a + b):
+            for arrays in ([foreign], [foreign, foreign], [foreign, native], [native, foreign]):
+                refs = [hoplo.put(array) for array in arrays]
+                got = hoplo.get(call(refs, op, deterministic=True))
+                made = np.mean(arrays, axis=0) if op == "mean" else functools.reduce(np.add, arrays)
+                want = made.astype(made.dtype.newbyteorder("="))
+                np.testing.assert_array_equal(got, want, strict=True)
+            half = call([hoplo.put(foreign)] * 2)
+            whole = hoplo.get(call([half, hoplo.put(foreign)]))
+            np.testing.assert_array_equal(whole, 3 * native, strict=True)
+
+
+@pytest.mark.parametrize("elements", [3, LARGE])
 @pytest.mark.parametrize(("op", "want"), [("sum", 9), ("mean", 3), ("min", 1.5), ("prod", 20.25)])
 def test_bfloat16_of_another_package(op, want, elements):
     members = [np.full(elements, x, ml_dtypes.bfloat16) for x in (1.5, 4.5, 3)]
