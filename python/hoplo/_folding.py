@@ -7,6 +7,7 @@ byte order: members may differ in it, and results have that of this machine.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -59,7 +60,7 @@ class Fold:
         arrays: list[Array] = []
         form = take_apart(value, arrays, number, like=self._form)
         if self._form is None:
-            _check_times(self.op, number, form, "")
+            _check_dtypes(self.op, number, form, "")
             self._form, self._first = form, number
         else:
             _compare(self._first, self._form, number, form, "")
@@ -225,19 +226,47 @@ def _leaves(form: Leaf | Branch) -> Iterator[Leaf]:
             yield from _leaves(item)
 
 
-def _check_times(op: Any, number: int, form: Leaf | Branch, path: str) -> None:
-    """TypeError if there are times in it of which numpy does not make what `op` names."""
+def _check_dtypes(op: Any, number: int, form: Leaf | Branch, path: str) -> None:
+    """TypeError if there are arrays in it of which numpy does not make what `op` names."""
     if isinstance(form, Branch):
         for key, item in zip(form.keys, form.items, strict=True):
-            _check_times(op, number, item, f"{path}[{key!r}]")
+            _check_dtypes(op, number, item, f"{path}[{key!r}]")
         return
-    ops = _OPS_OF_TIMES.get(form.dtype.kind, NAMED_OPS)
-    if isinstance(op, str) and op not in ops:
-        names = ", ".join(map(repr, ops))
-        raise TypeError(
-            f"member {number}{_at(path)} is an array of {form.dtype}: of these op may be {names}, "
-            f"not {op!r}"
-        )
+    if not isinstance(op, str) or op in (ops := ops_of(form.dtype)):
+        return
+    which = f"member {number}{_at(path)} is an array of {form.dtype}"
+    names = ", ".join(map(repr, ops))
+    if form.dtype.kind in _OPS_OF_TIMES:
+        raise TypeError(f"{which}: of these op may be {names}, not {op!r}")
+    raise TypeError(
+        f"{which}, and {op} of {form.dtype} is not possible: op may be {names}, or put the arrays "
+        f"in a dtype of numpy"
+    )
+
+
+def ops_of(dtype: Any) -> tuple[str, ...]:
+    """Those of NAMED_OPS that such arrays can be folded by. None if they are no numbers or
+    times."""
+    if not _is_number(dtype):
+        return ()
+    if dtype.kind == "V":
+        return _ops_of_foreign(dtype)
+    return _OPS_OF_TIMES.get(dtype.kind, NAMED_OPS)
+
+
+@functools.cache
+def _ops_of_foreign(dtype: Any) -> tuple[str, ...]:
+    """Of a dtype of another package: it is tried out."""
+    import numpy as np
+
+    def keeps_its_dtype(op: str) -> bool:
+        try:
+            one = np.zeros(1, _sums_in(dtype) if op == "mean" else dtype)
+            return bool(np.asarray(_function(op)(one, one)).dtype == one.dtype)
+        except Exception:
+            return False
+
+    return tuple(filter(keeps_its_dtype, NAMED_OPS))
 
 
 def _native(dtype: Any) -> Any:

@@ -161,6 +161,18 @@ def test_what_cannot_be_made_of_times_is_told(dtype, op, text):
         value_of(members, op)
 
 
+@pytest.mark.parametrize("op", ["min", "max"])
+def test_an_op_that_is_not_there_for_a_dtype_is_told_by_its_name(op):
+    members = [hoplo.put({"w": np.ones(3, ml_dtypes.int4)}) for _ in range(2)]
+    text = (
+        rf"member \d at \['w'\] is an array of int4, and {op} of int4 is not possible: op may be "
+        r"'sum', 'prod', 'mean', or put the arrays in a dtype of numpy"
+    )
+    with pytest.raises(TypeError, match=text):
+        value_of(members, op)
+    assert value_of(members, "prod")["w"].dtype == ml_dtypes.int4
+
+
 def test_a_ufunc_and_a_function_of_two_arrays_are_ops():
     refs = [hoplo.put(np.array(it)) for it in ([1, 8], [5, 2])]
     assert value_of(refs, np.bitwise_or).tolist() == [5, 10]
