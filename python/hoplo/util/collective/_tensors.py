@@ -5,7 +5,10 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from hoplo._folding import ops_of
 from hoplo._options import shown
+
+from .types import ReduceOp
 
 if TYPE_CHECKING:
     import numpy as np
@@ -13,10 +16,10 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 
-def read(name: str, tensor: Any, *, folds: bool = False) -> Array:
+def read(name: str, tensor: Any, *, op: str | None = None) -> Array:
     """The memory of a tensor, to be read. TypeError for what is none; `name` is the argument's.
 
-    `folds`: its elements are to be folded, so they must be numbers.
+    `op`: the name of the ReduceOp by which its elements are to be folded, so that must be possible.
     """
     import numpy as np
 
@@ -28,14 +31,19 @@ def read(name: str, tensor: Any, *, folds: bool = False) -> Array:
             f"{name} must be an array of numpy or a tensor of torch, not {shown(tensor)}; for a "
             f"number write numpy.array([x])"
         )
-    if tensor.dtype.kind not in ("biufc" if folds else "biufcmMSU"):
-        raise TypeError(f"{name} is an array of {tensor.dtype}, which this operation cannot take")
+    if tensor.dtype.hasobject:
+        raise TypeError(
+            f"{name} is an array of {tensor.dtype}, which has objects of Python, and these mean "
+            f"nothing to other processes: use hoplo.put and hoplo.get for them"
+        )
+    if op is not None:
+        _check_op(name, tensor.dtype, op)
     return tensor
 
 
-def write(name: str, tensor: Any, *, folds: bool = False) -> Array:
+def write(name: str, tensor: Any, *, op: str | None = None) -> Array:
     """The memory of a tensor, to be read and written. ValueError if it is read-only."""
-    array = read(name, tensor, folds=folds)
+    array = read(name, tensor, op=op)
     if not array.flags.writeable:
         raise ValueError(
             f"{name} is read-only, and the result is written into it: give a copy, such as "
@@ -44,14 +52,14 @@ def write(name: str, tensor: Any, *, folds: bool = False) -> Array:
     return array
 
 
-def read_list(name: str, tensors: Any, count: int, *, folds: bool = False) -> list[Array]:
+def read_list(name: str, tensors: Any, count: int, *, op: str | None = None) -> list[Array]:
     """Those of a list with one for each of `count` ranks, all of equal dtypes and shapes."""
-    return _list(read, name, tensors, count, folds)
+    return _list(read, name, tensors, count, op)
 
 
 def write_list(name: str, tensors: Any, count: int) -> list[Array]:
     """`read_list`, to be written."""
-    return _list(write, name, tensors, count, False)
+    return _list(write, name, tensors, count, None)
 
 
 def alike(name: str, array: Array, other_name: str, other: Array) -> None:
@@ -63,7 +71,22 @@ def alike(name: str, array: Array, other_name: str, other: Array) -> None:
         )
 
 
-def _list(one: Any, name: str, tensors: Any, count: int, folds: bool) -> list[Array]:
+def _check_op(name: str, dtype: Any, op: str) -> None:
+    """TypeError unless `op` can fold arrays of that dtype, as `hoplo.reduce` does it."""
+    possible = ops_of(dtype)
+    if op in possible:
+        return
+    names = ", ".join(str(one) for one in ReduceOp if one.value in possible)
+    if not names:
+        raise TypeError(
+            f"{name} is an array of {dtype}, and what is to be folded must be numbers or times"
+        )
+    raise TypeError(
+        f"{name} is an array of {dtype}: of these op may be {names}, not {ReduceOp(op)}"
+    )
+
+
+def _list(one: Any, name: str, tensors: Any, count: int, op: str | None) -> list[Array]:
     if not isinstance(tensors, list | tuple):
         raise TypeError(f"{name} must be a list of tensors, not {shown(tensors)}")
     if len(tensors) != count:
@@ -71,7 +94,7 @@ def _list(one: Any, name: str, tensors: Any, count: int, folds: bool) -> list[Ar
             f"{name} has {len(tensors)} tensors, and the group has size {count}: give one for each "
             f"rank"
         )
-    arrays = [one(f"{name}[{at}]", tensor, folds=folds) for at, tensor in enumerate(tensors)]
+    arrays = [one(f"{name}[{at}]", tensor, op=op) for at, tensor in enumerate(tensors)]
     for at, array in enumerate(arrays):
         alike(f"{name}[{at}]", array, f"{name}[0]", arrays[0])
     return arrays

@@ -240,7 +240,7 @@ def allreduce(
     group = _group(group_name)
     with group.refusing("allreduce"):
         named = _op(op)
-        array = _tensors.write("tensor", tensor, folds=True)
+        array = _tensors.write("tensor", tensor, op=named)
         seconds = _seconds(timeout, group.timeout)
     group.meet(_call("allreduce", array, op=named), [array], [array], seconds)
 
@@ -260,7 +260,7 @@ def reduce(
         root = _root("dst_rank", dst_rank, group)
         is_root = root == _rank(group)
         access = _tensors.write if is_root else _tensors.read
-        array = access("tensor", tensor, folds=True)
+        array = access("tensor", tensor, op=named)
         seconds = _seconds(timeout, group.timeout)
     call = _call("reduce", array, op=named, root=root)
     group.meet(call, [array], [array] if is_root else [], seconds)
@@ -357,8 +357,8 @@ def reducescatter(
     group = _group(group_name)
     with group.refusing("reducescatter"):
         named = _op(op)
-        array = _tensors.write("tensor", tensor, folds=True)
-        brings = _tensors.read_list("tensor_list", tensor_list, _size(group), folds=True)
+        array = _tensors.write("tensor", tensor, op=named)
+        brings = _tensors.read_list("tensor_list", tensor_list, _size(group), op=named)
         _tensors.alike("tensor_list[0]", brings[0], "tensor", array)
         seconds = _seconds(timeout, group.timeout)
     group.meet(_call("reducescatter", array, op=named), brings, [array], seconds)
