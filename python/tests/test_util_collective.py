@@ -13,10 +13,16 @@ import pytest
 from conftest import eventually
 
 import hoplo
-from hoplo.exceptions import CollectiveGroupError, CollectiveTimeoutError, TaskError
+from hoplo.exceptions import (
+    CollectiveGroupError,
+    CollectiveTimeoutError,
+    ObjectLostError,
+    TaskError,
+)
 from hoplo.util import collective
 from hoplo.util.collective import Backend, ReduceOp
 from hoplo.util.collective._meeting import Call, Meeting
+from hoplo.util.collective._rendezvous import _reason
 
 NODE = {"num_cpus": 4}
 
@@ -821,6 +827,19 @@ def test_a_meeting_is_whole_when_all_have_come_and_tells_who_differs():
     assert meeting.come(0, Call("barrier"), []) is None
     assert meeting.come(2, Call("barrier"), []) is None
     assert meeting.outcome(lambda *_: None) == {0: [], 1: [], 2: []}
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        " (it was silent (700 ms)), no other node has a copy of it, and none knows how",
+        ": it was silent (700 ms)",
+        ": it was silent (700 ms). It cannot be made again: no node has its function",
+    ],
+)
+def test_of_a_node_that_died_a_group_tells_the_node_and_why(rest):
+    error = ObjectLostError(f"obj:2-2.0@392da9 is lost: its home node 392da9 died{rest}")
+    assert _reason(error) == "its node 392da9 died (it was silent (700 ms))"
 
 
 def test_errors_keep_their_ranks_when_they_travel():

@@ -119,6 +119,12 @@ def test_ranks_go_on_when_a_node_dies(make_far: Any, dies: int) -> None:
     for ranks, said in everywhere(survivors, raised):
         assert ranks == gone
         assert text in said
+        told = [line for line in said.splitlines() if line.startswith("  rank ")]
+        assert len(told) == len(gone)
+        for line in told:
+            assert f"on node {far.ids[dies]}; its node {far.ids[dies]} died (" in line, said
+            assert line.endswith(")")
+        assert "obj:" not in said
 
     size = len(survivors)
     assert everywhere(survivors, collective.shrink) == [(at, size) for at in range(size)]

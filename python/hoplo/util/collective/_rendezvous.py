@@ -739,6 +739,10 @@ async def _within(
 def _reason(error: HoploError) -> str:
     """Of a call whose caller died: what became of that."""
     text = str(error)
+    # The object is the ref of the call, which no user knows: so what helps with it is left out.
+    node = re.search(r"its home node (\w+) died(?: \((.*)\), no other|: (.*?)(?:\. It|$))", text)
+    if node:
+        return f"its node {node[1]} died ({node[2] or node[3]})"
     told = re.search(r"\((pid .*)\)$", text)
     return told[1] if told else text
 
