@@ -641,8 +641,8 @@ def wait(
         raise TypeError(f"wait takes a list of refs, not {_described(refs)}")
     if not refs:
         return [], []
-    if isinstance(num_returns, bool) or not isinstance(num_returns, int):
-        raise TypeError(f"num_returns must be a whole number, not {num_returns!r}")
+    if type(num_returns) is not int:
+        num_returns = _options.whole("num_returns", num_returns)
     if not 1 <= num_returns <= len(refs):
         raise ValueError(
             f"num_returns must be from 1 to the number of refs, {len(refs)}, not {num_returns}"

@@ -118,18 +118,23 @@ _OWN_OPTION: Final = {
 }
 
 
+def whole(name: str, value: object, otherwise: str = "") -> int:
+    """Whatever numbers an item of a list, such as numpy.int64(2), but no bool."""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        return int(value.__index__())  # type: ignore[attr-defined]
+    except (TypeError, AttributeError):
+        raise TypeError(f"{name} must be a whole number{otherwise}, not {shown(value)}") from None
+
+
 def integer(
     minimum: int, remedy: str = "", maximum: int = INTEGER_MAX, not_zero: bool = False
 ) -> Check:
     """A check for whole numbers."""
 
     def check(name: str, value: object) -> int:
-        try:
-            if isinstance(value, bool):
-                raise TypeError
-            number = int(value.__index__())  # type: ignore[attr-defined]
-        except (TypeError, AttributeError):
-            raise TypeError(f"{name} must be a whole number, not {shown(value)}") from None
+        number = whole(name, value)
         if number < minimum or (not_zero and number == 0):
             limit = f"{minimum} or more" + (", and not 0" if not_zero else "")
         elif number > maximum:

@@ -107,8 +107,7 @@ def _reduced(
     given = _refs(name, refs)
     check_op(op)
     if n is not None:
-        if isinstance(n, bool) or not isinstance(n, int):
-            raise TypeError(f"n must be a whole number or None, not {_options.shown(n)}")
+        n = _options.whole("n", n, " or None")
         if not 1 <= n <= len(given):
             raise ValueError(f"n must be from 1 to the number of refs, {len(given)}, not {n}")
     deterministic = _options.boolean("deterministic", deterministic)

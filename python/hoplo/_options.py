@@ -27,6 +27,7 @@ from ._checks import (
     string_map,
     text,
     to_float,
+    whole,
     whole_gpus,
 )
 
@@ -45,6 +46,7 @@ __all__ = [
     "string_map",
     "text",
     "to_float",
+    "whole",
     "whole_gpus",
 ]
 """What others ask this module for, which is in `_checks`."""

@@ -2,6 +2,7 @@
 
 import functools
 import operator
+import re
 from collections import namedtuple
 
 import ml_dtypes
@@ -326,8 +327,16 @@ def test_a_wrong_n_is_told_at_the_call():
     for n in (0, 2, -1):
         with pytest.raises(ValueError, match=f"from 1 to the number of refs, 1, not {n}"):
             hoplo.reduce(refs, n=n)
-    with pytest.raises(TypeError, match=r"whole number or None, not 1\.0"):
-        hoplo.reduce(refs, n=1.0)
+    for n in (1.0, True, np.float64(1), np.True_, "1", [1]):
+        with pytest.raises(TypeError, match=f"whole number or None, not {re.escape(repr(n))}"):
+            hoplo.reduce(refs, n=n)
+
+
+def test_n_may_be_a_whole_number_of_numpy():
+    refs = [hoplo.put(np.ones(1)) for _ in range(3)]
+    for call in (hoplo.reduce, hoplo.allreduce):
+        assert hoplo.get(call(refs, n=np.int64(2))) == 2
+        assert hoplo.get(call(refs, n=np.uint8(3), deterministic=True)) == 3
 
 
 def test_a_wrong_place_is_told_at_the_call():

@@ -3,6 +3,7 @@
 import statistics
 import time
 
+import numpy as np
 import pytest
 from conftest import alive, eventually, ready
 
@@ -279,6 +280,13 @@ def test_cancelling_twice(gate):
     with pytest.raises(TaskCancelledError):
         hoplo.get(ref, timeout=10)
     assert hoplo.get(square.remote(2)) == 4
+
+
+def test_num_returns_may_be_a_whole_number_of_numpy():
+    refs = [hoplo.put(x) for x in range(3)]
+    assert hoplo.wait(refs, num_returns=np.int64(2)) == (refs[:2], refs[2:])
+    with pytest.raises(ValueError, match="from 1 to the number of refs, 3, not 4"):
+        hoplo.wait(refs, num_returns=np.uint8(4))
 
 
 def test_who_waits_for_several_results_tells_others_of_one_at_once():
