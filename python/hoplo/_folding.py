@@ -331,10 +331,15 @@ def _at(path: str) -> str:
 
 
 def _remedy(value: Any) -> str:
+    import numpy as np
+
     if isinstance(value, bool | int | float | complex):
         return "; for a number write numpy.float64(x)"
     if hasattr(value, "numpy"):
         return "; for a tensor write tensor.numpy()"
+    if isinstance(value, np.ma.MaskedArray):
+        # numpy.asarray would give what lies under the mask.
+        return "; write x.filled(value), with what is to stand where it is masked"
     if hasattr(value, "__array__"):
         return "; write numpy.asarray(x)"
     return ""
