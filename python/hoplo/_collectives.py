@@ -429,7 +429,12 @@ def _scatter(value: Any, n: int, whose: str) -> Any:
 
     if not isinstance(value, np.ndarray):
         return _deal(value, n, whose)
-    if value.ndim == 0 or len(value) < n:
+    if value.ndim == 0:
+        raise ValueError(
+            f"{whose} is an array of shape (), which has no first axis to be cut along: put an "
+            "array with one, such as array.reshape(1)"
+        )
+    if len(value) < n:
         raise ValueError(
             f"{whose} is an array of shape {value.shape}, which cannot be cut into {n} parts"
         )

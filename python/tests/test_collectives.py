@@ -574,7 +574,7 @@ def test_what_cannot_be_scattered_is_told():
         hoplo.get(hoplo.scatter(ref, 3)[0])
     with pytest.raises(ValueError, match=r"shape \(2,\), which cannot be cut into 3"):
         hoplo.get(hoplo.scatter(hoplo.put(np.ones(2)), 3)[2])
-    with pytest.raises(ValueError, match=r"shape \(\), which cannot be cut"):
+    with pytest.raises(ValueError, match=r"shape \(\), which has no first axis"):
         hoplo.get(hoplo.scatter(hoplo.put(np.array(1)), 2)[0])
     with pytest.raises(TypeError, match="of type str: a list or tuple of 2 items is needed"):
         hoplo.get(hoplo.scatter(hoplo.put("ab"), 2)[0])
