@@ -7,6 +7,7 @@ byte order: members may differ in it, and results have that of this machine.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -69,6 +70,11 @@ class Fold:
     def add(self, number: int, value: Any) -> None:
         """Folds in member `number`. Errors are those of `look_at`."""
         arrays = self.look_at(number, value)
+        with self._silently():
+            self._add(number, value, arrays)
+        self.count += 1
+
+    def _add(self, number: int, value: Any, arrays: list[Array]) -> None:
         if self.count == 0:
             # The result is like the first one that is added, whichever was looked at before.
             arrays = []
@@ -78,7 +84,6 @@ class Fold:
         else:
             for at, array in enumerate(arrays):
                 self._arrays[at] = self._folded(self._arrays[at], array)
-        self.count += 1
 
     def value(self) -> Any:
         """What the members give together."""
@@ -86,8 +91,16 @@ class Fold:
         arrays = self._arrays
         if self.op == "mean":
             totals = zip(arrays, _leaves(self._form), strict=True)
-            arrays = [_divided(total, self.count, leaf.dtype) for total, leaf in totals]
+            with self._silently():
+                arrays = [_divided(total, self.count, leaf.dtype) for total, leaf in totals]
         return put_together(self._form, iter(arrays))
+
+    def _silently(self) -> contextlib.AbstractContextManager[Any]:
+        """An op with a name gives no warnings of numpy, of NaN for instance: those of large members
+        that nodes fold have none either. An op of the user's own warns as it does anywhere."""
+        import numpy as np
+
+        return np.errstate(all="ignore") if isinstance(self.op, str) else contextlib.nullcontext()
 
     def _folded(self, total: Array, more: Array) -> Array:
         import numpy as np

@@ -1,8 +1,10 @@
 """reduce, allreduce, gather, scatter, all_to_all: values, composition, and every error."""
 
 import functools
+import itertools
 import operator
 import re
+import warnings
 from collections import namedtuple
 
 import ml_dtypes
@@ -11,6 +13,7 @@ import pytest
 from conftest import eventually
 
 import hoplo
+from hoplo._folding import NAMED_OPS, Fold
 
 LARGE = 300_000
 """Elements of an array that lies in the store, whatever they are."""
@@ -160,6 +163,35 @@ def test_what_cannot_be_made_of_times_is_told(dtype, op, text):
     members = [hoplo.put({"at": np.zeros(3, dtype)}) for _ in range(2)]
     with pytest.raises(TypeError, match=rf"member \d at \['at'\] is an array of .*{text}"):
         value_of(members, op)
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype"),
+    [
+        *itertools.product(NAMED_OPS, ["f2", "f4", "f8", "c16", ml_dtypes.bfloat16]),
+        *itertools.product(["sum", "min", "max", "mean"], ["m8[s]"]),
+    ],
+)
+def test_an_op_with_a_name_does_not_warn_of_what_is_in_the_members(op, dtype):
+    odd = np.array(["nat"] * 4 if dtype == "m8[s]" else [np.nan, np.inf, -np.inf, 6e4], dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fold = Fold(op)
+        for number, member in enumerate((odd, odd[::-1].copy(), odd)):
+            fold.add(number, member)
+        got = fold.value()
+    ufunc = {"min": np.minimum, "max": np.maximum, "prod": np.multiply}.get(op, np.add)
+    if op != "mean":
+        with np.errstate(all="ignore"):
+            want = ufunc(ufunc(odd, odd[::-1]), odd)
+        assert got.tobytes() == want.tobytes()
+
+
+def test_an_op_of_ones_own_warns_as_it_does_elsewhere():
+    fold = Fold(np.add)
+    fold.add(0, np.array([np.inf]))
+    with pytest.warns(RuntimeWarning, match="invalid value"):
+        fold.add(1, np.array([-np.inf]))
 
 
 @pytest.mark.parametrize("op", ["min", "max"])
