@@ -703,6 +703,46 @@ def test_shrink_and_rejoin_at_once_are_told_to_all(node):
     everywhere(members[:2], collective.destroy_collective_group)
 
 
+@pytest.mark.parametrize("kind", ["shrink", "rejoin"])
+def test_who_gave_up_is_not_told_to_be_one_that_did_not_call(group, kind):
+    function = getattr(collective, kind)
+    waiting = group[0].call.remote(function, timeout=2)
+    eventually(lambda: asked("default", lambda meeting: len(meeting._asked)) == 1, SECONDS)
+    gives_up = group[1].call.remote(function, timeout=0.1)
+    for ref in (gives_up, waiting):
+        with pytest.raises(CollectiveTimeoutError, match=f"ranks 2, 3 did not call {kind} within"):
+            hoplo.get(ref, timeout=SECONDS)
+
+    waiting = group[0].call.remote(function, timeout=2)
+    eventually(lambda: asked("default", lambda meeting: len(meeting._asked)) == 1, SECONDS)
+    gives_up = group[1].call.remote(function, timeout=0.1)
+    with pytest.raises(CollectiveTimeoutError, match=f"ranks 2, 3 did not call {kind} within"):
+        hoplo.get(gives_up, timeout=SECONDS)
+    others = [member.call.remote(function, timeout=SECONDS) for member in group[2:]]
+    with pytest.raises(CollectiveTimeoutError, match=f"rank 1 called {kind}, and gave up before"):
+        hoplo.get(waiting, timeout=SECONDS)
+    again = [member.call.remote(function, timeout=SECONDS) for member in group[:2]]
+    assert hoplo.get([*again, *others], timeout=SECONDS) == [(rank, 4) for rank in range(4)]
+
+
+def test_a_newcomer_that_gave_up_had_come(node):
+    members = members_of(3)
+    join(members)
+    kill(members[2])
+    everywhere(members[:2], raised, collective.barrier)
+    new = Member.remote()
+    hoplo.get(new.pid.remote(), timeout=SECONDS)
+    waiting = members[0].call.remote(collective.rejoin, timeout=2)
+    eventually(lambda: asked("default", lambda meeting: len(meeting._asked)) == 1, SECONDS)
+    gives_up = new.call.remote(collective.rejoin, timeout=0.1)
+    for ref in (gives_up, waiting):
+        with pytest.raises(CollectiveTimeoutError, match=r"': rank 1 did not call rejoin within"):
+            hoplo.get(ref, timeout=SECONDS)
+    with pytest.raises(CollectiveTimeoutError, match="nobody took the place of rank 2 within"):
+        hoplo.get(members[0].call.remote(collective.rejoin, timeout=0.1), timeout=SECONDS)
+    everywhere(members[:2], collective.destroy_collective_group)
+
+
 def test_a_rank_that_dies_before_all_have_joined_is_told(node):
     members = members_of(2)
     pid = hoplo.get(members[1].pid.remote(), timeout=SECONDS)

@@ -157,6 +157,8 @@ class Rendezvous:
         """Has its result when the epoch is broken. None: there is no epoch."""
         self._asked: dict[str, _Asked] = {}
         self._newcomers: dict[int, Member] = {}
+        self._gave_up: set[int] = set()
+        """Ranks that asked as others did that still wait, and whose timeout is over."""
         self._emptied = asyncio.Event()
 
     def _start_numbers(self) -> None:
@@ -212,6 +214,7 @@ class Rendezvous:
     def _lose(self, rank: int, why: str) -> None:
         member = self._ranks.pop(rank)
         self._asked.pop(member.id, None)
+        self._gave_up.discard(rank)
         self._gone[rank] = why
         self._break()
         if self._ranks or self._unheard:
@@ -350,6 +353,7 @@ class Rendezvous:
         self._size = len(members)
         self._ranks = dict(members)
         self._gone, self._left, self._unheard = {}, set(), {}
+        self._gave_up.clear()
         self._meetings.clear()
         self._start_numbers()
         self._broken = asyncio.get_running_loop().create_future()
@@ -368,6 +372,7 @@ class Rendezvous:
     def _on_leave(self, rank: int, why: str) -> None:
         member = self._ranks.pop(rank)
         self._asked.pop(member.id, None)
+        self._gave_up.discard(rank)
         self._gone[rank] = why
         self._left.add(rank)
         for key, met in list(self._meetings.items()):
@@ -599,9 +604,11 @@ class Rendezvous:
                 _answer_all([one.answer for one in self._asked.values()], (False, error))
                 self._asked.clear()
                 self._newcomers.clear()
+                self._gave_up.clear()
                 return False, error
         if view is None:
             self._newcomers[self._free_place(rank)] = member
+        self._gave_up -= self._places_of(member)
         self._asked[member.id] = _Asked(kind, answer)
         self._agree_if_all_have()
         for key, met in list(self._meetings.items()):
@@ -661,6 +668,9 @@ class Rendezvous:
     ) -> CollectiveTimeoutError:
         wanted = self._wanted(kind)
         self._asked.pop(member.id, None)
+        self._gave_up |= self._places_of(member)
+        if not self._asked:
+            self._gave_up.clear()  # nobody is left to be told of it
         if view is None:
             self._newcomers = {at: one for at, one in self._newcomers.items() if one != member}
             self._release(member.id)
@@ -668,15 +678,23 @@ class Rendezvous:
 
     def _wanted(self, kind: str) -> str:
         """Who keeps an agreement from being made."""
-        waited = [rank for rank, one in list(self._ranks.items()) if one.id not in self._asked]
-        waited += self._unheard
+        gave_up = set(self._gave_up)
+        waited = {rank for rank, one in list(self._ranks.items()) if one.id not in self._asked}
+        waited = (waited | self._unheard.keys()) - gave_up
         said = [f"{_ranks(waited)} did not call {kind}"] if waited else []
         if kind == "rejoin":
-            places = self._ranks.keys() | self._newcomers.keys() | self._unheard.keys()
+            places = self._ranks.keys() | self._newcomers.keys() | self._unheard.keys() | gave_up
             free = [rank for rank in range(self._world_size) if rank not in places]
             if free:
                 said.append(f"nobody took the place of {_ranks(free)}")
+        if gave_up and not said:
+            return f"{_ranks(gave_up)} called {kind}, and gave up before all others had called it"
         return " and ".join(said)
+
+    def _places_of(self, member: Member) -> set[int]:
+        """Its rank, or that which it wants to take."""
+        places = [*self._ranks.items(), *self._newcomers.items()]
+        return {rank for rank, one in places if one.id == member.id}
 
     def _agree_if_all_have(self) -> None:
         """Begins the next epoch if nobody is missing any more."""
