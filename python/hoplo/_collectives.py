@@ -71,8 +71,9 @@ def reduce(
     `op` is "sum", "min", "max", "prod" or "mean", a ufunc of numpy, or a function of two arrays
     that gives one of the same dtype and shape. It must not matter how members are grouped and
     ordered. Nothing changes a dtype, so a sum may overflow as with numpy; but "mean" of whole
-    numbers and bools is float64, and no mean overflows on its way: sums for it are made in float64,
-    and those of float16 and bfloat16 in float32.
+    numbers and bools is float64. Sums for a mean are made in float64 for these, in float32 for
+    float16 and bfloat16, and else in the members' dtype: where such a sum overflows, so does the
+    mean, as that of numpy.
 
     With `n` the first `n` members that are there are taken, and those that fail are passed over
     while enough others are left. With `with_members=True` two refs are returned: the second one is

@@ -117,6 +117,16 @@ def test_a_mean_whose_sum_would_be_too_large_is_that_of_numpy(collective, elemen
     np.testing.assert_allclose(got["x"], want[0], rtol=1e-15)
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c8", ml_dtypes.bfloat16])
+@pytest.mark.parametrize("elements", [3, LARGE])
+def test_a_mean_of_other_dtypes_overflows_where_its_sum_does(elements, dtype):
+    largest = ml_dtypes.finfo(dtype).max if dtype is ml_dtypes.bfloat16 else np.finfo(dtype).max
+    member = np.full(elements, largest, dtype)
+    got = value_of([hoplo.put(member)] * 2, "mean")
+    assert got.dtype == member.dtype
+    assert np.isinf(got.real).all()
+
+
 @pytest.mark.parametrize(
     ("dtype", "number", "want"),
     [("bfloat16", 1, 1), ("float8_e4m3fn", 448, 448), ("float8_e5m2", 57344, 57344)],
