@@ -135,7 +135,7 @@ _CHOICES: weakref.WeakKeyDictionary[Ref, Ref] = weakref.WeakKeyDictionary()
 
 def chosen_by(ref: Any) -> Ref | None:
     """What only the task that makes `ref` waits for, and is cancelled with it."""
-    return _CHOICES.get(ref)
+    return _CHOICES.get(ref) if isinstance(ref, _core.ObjectRef) else None
 
 
 @overload

@@ -629,6 +629,15 @@ def test_what_cannot_be_scattered_is_told():
         hoplo.scatter([1], 1)
 
 
+def test_with_a_reduce_of_the_first_ones_its_choice_is_cancelled(gate):
+    waits = hoplo.remote(gate.wait)
+    total, members = hoplo.reduce([waits.remote(), waits.remote()], n=1, with_members=True)
+    hoplo.cancel(total)
+    for ref in (total, members):
+        with pytest.raises(hoplo.exceptions.TaskCancelledError):
+            hoplo.get(ref)
+
+
 def lists(*values, how):
     """Refs of these: all there and small, or not there yet, or one too large to be in a frame."""
     if how == "large":
