@@ -466,7 +466,7 @@ impl Daemon {
         while !self.stopped {
             self.turn();
         }
-        let fenced = self.fenced.take();
+        let fenced = self.fenced.clone();
         let head = self.joined.as_ref().map(|joined| joined.head.clone());
         let ended = fenced.map_or(Ended::Stopped, |why| Ended::Fenced { why, head });
         closes(&ended);
