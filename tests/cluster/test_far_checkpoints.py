@@ -277,3 +277,15 @@ def test_a_drained_node_gives_its_actors_away_with_their_state(make_far: Any) ->
     assert hoplo.get(actor.where.remote(), timeout=20) != far.ids[1]
     agrees(hoplo.get(actor.all.remote(), timeout=20), replies)
     assert here() == far.ids[0]
+
+
+def test_calls_since_the_last_checkpoint_ran_again_when_their_node_was_drained(
+    make_far: Any,
+) -> None:
+    far = make_far(3)
+    actor = ledger(far, 1)
+    hoplo.get([actor.add.remote(number) for number in range(30)], timeout=20)
+    far.machines[0].hoplo("drain", far.ids[1])
+    assert hoplo.get(actor.where.remote(), timeout=20) != far.ids[1]
+    assert hoplo.get(actor.runs_here.remote(), timeout=20) == 0
+    assert hoplo.get(actor.all.remote(), timeout=20) == list(range(30))

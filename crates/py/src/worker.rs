@@ -22,10 +22,10 @@ use std::time::{Duration, Instant};
 
 use hoplo_base::bundles::whole_cpus;
 use hoplo_base::{FunctionId, JobId, Map, TaskId};
-use hoplo_client::{Client, Hooks, IncomingCall, Nudge, Patience, RunningCall, Work};
+use hoplo_client::{Client, Hooks, IncomingCall, Nudge, Patience, Room, RunningCall, Work};
 use hoplo_folders::Wait;
 use hoplo_wire::call::{CallKind, CallView};
-use hoplo_wire::node::{ActorSpec, Replay, Role};
+use hoplo_wire::node::{ACTOR_MOVES, ActorSpec, Replay, Role};
 use hoplo_wire::{Failure, FailureKind};
 use pyo3::exceptions::PySystemExit;
 use pyo3::intern;
@@ -169,7 +169,12 @@ impl Worker {
                     }
                     After::GoOn
                 }
-                Work::Exit { .. } => return Ok(0),
+                Work::Exit { reason } => {
+                    if reason == ACTOR_MOVES {
+                        self.checkpoint_what_ran(py);
+                    }
+                    return Ok(0);
+                }
             };
             match after {
                 After::GoOn => {}
@@ -298,6 +303,15 @@ impl Worker {
     fn checkpoint(&mut self, py: Python<'_>) {
         if let Some(actor) = &mut self.actor {
             actor.try_checkpoint(py, &self.session);
+        }
+    }
+
+    /// So that none of it runs again where the actor goes on.
+    fn checkpoint_what_ran(&mut self, py: Python<'_>) {
+        let client = &self.session.client;
+        let is_logged = matches!(&self.actor, Some(Actor { manner: Manner::Logged, .. }));
+        if is_logged && client.ask_for_checkpoint() && client.log_room() != Room::Enough {
+            self.checkpoint(py);
         }
     }
 

@@ -32,7 +32,7 @@ pub use runs::{Run, RunCall, RunFailure, Runs};
 pub use strategy::{
     Condition, LabelSelector, NODE_ID_LABEL, NODE_ID_LABEL_OF_RAY, Strategy, Unmet, label_of,
 };
-pub use to_client::{BAR_MARK, ToClient, is_log_record};
+pub use to_client::{ACTOR_MOVES, BAR_MARK, ToClient, is_log_record};
 pub use to_node::ToNode;
 
 /// Between two processes where a ring will not do (the other's main thread may be busy).

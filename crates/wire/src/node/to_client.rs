@@ -20,6 +20,9 @@ pub fn is_log_record(line: &str) -> bool {
     line.starts_with("{\"asctime\": \"") && line.ends_with('}')
 }
 
+/// The reason of an `Exit`: this actor starts again at another node. One with checkpoints makes one first, so that nothing runs again there.
+pub const ACTOR_MOVES: &str = "its node is being drained";
+
 /// Daemon to process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToClient {
@@ -236,7 +239,7 @@ pub enum ToClient {
         stderr: bool,
         lines: Vec<String>,
     },
-    /// Finish what lies in your rings if `graceful`, then exit.
+    /// Finish what lies in your rings if `graceful`, then exit. Of an actor that goes on elsewhere the reason is `ACTOR_MOVES`.
     Exit {
         graceful: bool,
         reason: String,

@@ -3,7 +3,7 @@
 use hoplo_base::limits::ACTORS_REMEMBERED_MAX;
 use hoplo_base::{ActorId, JobId, NodeNumber, ProcessId};
 use hoplo_wire::Failure;
-use hoplo_wire::node::Obituary;
+use hoplo_wire::node::{ACTOR_MOVES, Obituary};
 
 use super::{Actor, ActorTable, Effect, Event, Manner, Stage, died};
 
@@ -101,7 +101,7 @@ impl ActorTable {
                 && actor.can_move()
             {
                 actor.moving = true;
-                let reason = "its node is being drained".to_string();
+                let reason = ACTOR_MOVES.to_string();
                 effects.push(Effect::Stop { worker, manner: Manner::Finish, reason });
             }
         }
