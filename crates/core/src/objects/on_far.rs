@@ -87,7 +87,8 @@ impl ObjectDirectory {
             let record = self.records.get_mut(&object).expect("it was just there");
             record.contains.extend(contains);
             record.add_copy(copy);
-            return self.touch(object);
+            self.touch(object);
+            return self.answer_nodes(object, effects);
         }
         if is_handle(object) || !self.record(object).state.is_open() {
             // Its task ran twice: the first value stays. Whoever hears of this one asks here.
@@ -124,7 +125,10 @@ impl ObjectDirectory {
     ) {
         self.note_speed(copy.node, object, turn);
         match self.records.get_mut(&object) {
-            Some(record) if record.state.is_stored() => record.add_copy(copy),
+            Some(record) if record.state.is_stored() => {
+                record.add_copy(copy);
+                self.answer_nodes(object, effects);
+            }
             Some(record) if record.lost_bytes > 0 => self.copy_turns_up(copy, object, effects),
             // It ended while the copy was made.
             Some(_) | None => effects.push(Effect::ForgetCopy { object, copy }),

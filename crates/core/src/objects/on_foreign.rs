@@ -116,6 +116,7 @@ impl ObjectDirectory {
             FarValue::Inline(bytes) => State::Inline(bytes),
             FarValue::Failed(failure) => State::Failed(failure),
             FarValue::Stored { bytes, turn, sources } => {
+                record.located = true;
                 let abroad = record.abroad();
                 let others = sources.into_iter().filter(|it| *it != self.node);
                 abroad.copies = others.map(|node| CopyAt { node, word: 0 }).collect();
@@ -350,12 +351,13 @@ impl ObjectDirectory {
     /// The haul is to send it to another node: it is told where it lies, or that it is not here. Its home may have named this node to
     /// another one, which asks before its word is here: then it is told when it comes. Of a dead home's no word of that home comes, and its
     /// heir may be the one that asks. Nor is the home itself told later: if its word was not here when it asked, it may be waiting for this node
-    /// to fetch what this node cannot fetch without another word.
+    /// to fetch what this node cannot fetch without another word. Nor is anybody, where a word came before and what it named failed: the home may
+    /// be waiting for bytes from who asks here.
     pub(super) fn on_served(&mut self, object: ObjectId, by_home: bool, effects: &mut Vec<Effect>) {
         let tells = !by_home && !self.estates.has(object.task.owner.node());
-        let comes = |state: &State| tells && matches!(state, State::Foreign { asked: true, .. });
-        let is_here = |state: &State| state.is_here() || comes(state);
-        if !self.records.get(&object).is_some_and(|it| is_here(&it.state)) {
+        let is_asked = |it: &Record| matches!(it.state, State::Foreign { asked: true, .. });
+        let comes = |it: &Record| tells && is_asked(it) && !it.located;
+        if !self.records.get(&object).is_some_and(|it| it.state.is_here() || comes(it)) {
             return self.not_served(object, effects);
         }
         self.use_now(object);

@@ -30,6 +30,8 @@ pub(super) struct Record {
     pub(super) kept: Option<u64>,
     /// Its bytes were fetched from another node, and no node died since: they can be fetched again.
     pub(super) secondary: bool,
+    /// At home elsewhere: its home has said where its bytes are, now or before.
+    pub(super) located: bool,
     /// At home here: it was made at another node, and its owner keeps its lineage until it hears that this is over.
     pub(super) has_lineage: bool,
     /// It was lost, and is made again: at its home, until it has a value; elsewhere, as its home said.
@@ -171,6 +173,7 @@ impl Record {
             claimed: false,
             kept: None,
             secondary: false,
+            located: false,
             has_lineage: false,
             remade: false,
             unannounced: false,

@@ -655,6 +655,38 @@ fn a_home_that_asks_for_what_is_not_here_hears_so_at_once() {
     assert_refused(&effects, haul, FailureKind::ObjectLost);
 }
 
+/// The last copy died. Its home fetched it from a node that fetched it from this one, and told nobody anything before that had come to an end:
+/// each waited for another one, for ever.
+#[test]
+fn who_asks_for_what_could_not_be_fetched_here_hears_so_at_once() {
+    let (mut bench, haul, _) = Bench::with_haul();
+    let object = foreign(1);
+    bench.want(B, object);
+    bench.feed(told(object, stored(100, &[YONDER]), &[]));
+    let failed = Event::PullFailed { object, why: "it died".to_string(), lost: true };
+    assert_eq!(bench.feed(failed), [Effect::AskHome { object }]);
+    assert_refused(&bench.want(haul, object), haul, FailureKind::ObjectLost);
+}
+
+/// It was told when what the home fetches had come to its end.
+#[test]
+fn who_waits_hears_of_a_copy_that_turns_up_while_the_home_fetches_what_was_lost() {
+    let further = NodeNumber::alone(4);
+    for made_again in [true, false] {
+        let (mut bench, object) = (Bench::new(), home(1));
+        bench.feed(far_sealed(YONDER, object, &[]));
+        assert_eq!(bench.want(B, object), [pull(object, 100, &[YONDER])]);
+        bench.feed(gone(YONDER));
+        assert_eq!(bench.feed(Event::FarWanted { node: THERE, object }), []);
+        let effects = bench.feed(match made_again {
+            true => far_sealed(further, object, &[]),
+            false => copied(further, object),
+        });
+        let told = |it: &Effect| matches!(it, Effect::TellNode { node: THERE, .. });
+        assert!(effects.iter().any(told), "{made_again}: {effects:?}");
+    }
+}
+
 #[test]
 fn copies_are_forgotten_when_the_record_ends_or_where_there_is_none() {
     let (mut bench, object) = (Bench::new(), home(1));
