@@ -145,7 +145,7 @@ def figure(costs: TaskCosts, hands: dict[str, int]) -> list[dict[str, float]]:
     alone = node(NODE_CORES)
     points = []
     for nodes in FIGURE:
-        # So often as a node of so many may tell its load: `LOAD_GATHERED`, `LOAD_GATHERED_OF_EACH`.
+        # So often as a node of so many may tell its load: `LOAD_GATHERED`, `LOAD_TOLD_OF_EACH`.
         head = {"decider": 0.0, "carrier": 0.0, "declared_dead": 0, "told": 1, "heard": 1}
         if nodes > 1:
             every_us = max(2_000, 50 * nodes)

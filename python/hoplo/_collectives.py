@@ -421,8 +421,9 @@ def _collect(_lies_near: list[Ref], *parts: Any) -> list[Any]:
 
 def _all_small(refs: list[Ref]) -> bool:
     """All are there, and none in a store: to bring them together costs less than a task."""
-    there, _ = _core.wait(list(dict.fromkeys(refs)), len(set(refs)), 0.0, False)
-    return len(there) == len(set(refs)) and not any(map(_core.is_stored, there))
+    each = list(dict.fromkeys(refs))
+    there, missing = _core.wait(each, len(each), 0.0, False)
+    return not missing and not any(map(_core.is_stored, there))
 
 
 def _scatter(value: Any, n: int, whose: str) -> Any:
