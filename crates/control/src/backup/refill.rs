@@ -119,13 +119,10 @@ fn put_rows(client: &ControlClient, mut rows: Rows) -> Result<Refilled, BackupEr
     // REFILL-5: each with an entry of its own.
     nodes.sort_by_key(|(died, ..)| *died);
     for (_, key, value) in nodes {
-        let counted = !rows.is_nobody(&key);
+        let mut nothing = Refilled::default();
+        let counted = if rows.is_nobody(&key) { &mut nothing } else { &mut refilled };
         let put = Op::Put { key, value, expected: Some(0), finished: false };
-        let mut one = Refilled::default();
-        one.count(client.start(Call::Update(vec![put]), WITHIN).map_err(unwritten)?)?;
-        if counted {
-            refilled = refilled.and(one);
-        }
+        counted.count(client.start(Call::Update(vec![put]), WITHIN).map_err(unwritten)?)?;
     }
     Ok(refilled)
 }
@@ -171,10 +168,6 @@ fn ended(row: &Row) -> (u64, Vec<u8>) {
 }
 
 impl Refilled {
-    fn and(self, other: Self) -> Self {
-        Self { written: self.written + other.written, there: self.there + other.there }
-    }
-
     fn count(&mut self, batch: Pending) -> Result<(), BackupError> {
         let outcomes = match batch.wait().map_err(unwritten)? {
             Done::Updated(outcomes) => outcomes,
