@@ -127,6 +127,17 @@ impl Bench {
         (bench, haul, location)
     }
 
+    /// B waits for a foreign object that could not be fetched from where its home had said. `lost`: with its node.
+    fn asked_home_again(lost: bool) -> (Self, ProcessId, ObjectId) {
+        let (mut bench, haul, _) = Self::with_haul();
+        let object = foreign(1);
+        bench.want(B, object);
+        bench.feed(told(object, stored(100, &[YONDER]), &[]));
+        let failed = Event::PullFailed { object, why: "it died".to_string(), lost };
+        assert_eq!(bench.feed(failed), [Effect::AskHome { object }]);
+        (bench, haul, object)
+    }
+
     /// Sweeps until none is needed.
     pub(super) fn sweep_all(&mut self) -> Vec<Effect> {
         let mut effects = Vec::new();
@@ -645,12 +656,7 @@ fn what_the_haul_asks_for_before_the_word_of_its_home_is_here_is_told_when_it_co
 /// What it was told to fetch was lost meanwhile, and its home, which asks it now, has nothing else to tell.
 #[test]
 fn a_home_that_asks_for_what_is_not_here_hears_so_at_once() {
-    let (mut bench, haul, _) = Bench::with_haul();
-    let object = foreign(1);
-    bench.want(B, object);
-    bench.feed(told(object, stored(100, &[YONDER]), &[]));
-    let failed = Event::PullFailed { object, why: "it died".to_string(), lost: false };
-    assert_eq!(bench.feed(failed), [Effect::AskHome { object }]);
+    let (mut bench, haul, object) = Bench::asked_home_again(false);
     let effects = bench.feed(Event::AskedByHome { object });
     assert_refused(&effects, haul, FailureKind::ObjectLost);
 }
@@ -659,12 +665,7 @@ fn a_home_that_asks_for_what_is_not_here_hears_so_at_once() {
 /// each waited for another one, for ever.
 #[test]
 fn who_asks_for_what_could_not_be_fetched_here_hears_so_at_once() {
-    let (mut bench, haul, _) = Bench::with_haul();
-    let object = foreign(1);
-    bench.want(B, object);
-    bench.feed(told(object, stored(100, &[YONDER]), &[]));
-    let failed = Event::PullFailed { object, why: "it died".to_string(), lost: true };
-    assert_eq!(bench.feed(failed), [Effect::AskHome { object }]);
+    let (mut bench, haul, object) = Bench::asked_home_again(true);
     assert_refused(&bench.want(haul, object), haul, FailureKind::ObjectLost);
 }
 
