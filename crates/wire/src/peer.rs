@@ -135,13 +135,18 @@ pub enum Peer {
         lineage: Lineage,
     },
     /// Of who is in charge, to a node that waits for one of these: their owner is dead, and a process there is to make them. Answered
-    /// by `Known` with what is not stored, or by `NotAdopted`.
+    /// by `Known` with what is not stored, and by `MadeAt` or `NotAdopted`.
     Adopt {
         lineage: Lineage,
         objects: Vec<ObjectId>,
     },
     /// Nobody at the sender makes these (any more), or waits for them.
     NotAdopted {
+        objects: Vec<ObjectId>,
+    },
+    /// The sender has had these made, as `Adopt` asked. What is stored, that node keeps, whose word of it comes on another connection.
+    MadeAt {
+        node: NodeNumber,
         objects: Vec<ObjectId>,
     },
     /// Send its bytes from `offset` on, over the bulk socket, as chunks under this ticket of the asker's. `turn`: as the home told

@@ -246,6 +246,11 @@ impl Node {
                     self.send_peer(self.in_charge(*object), Peer::NotAdopted { objects });
                 }
             }
+            From::TellMadeAt { maker, objects } => {
+                if let Some(object) = objects.first() {
+                    self.send_peer(self.in_charge(*object), Peer::MadeAt { node: maker, objects });
+                }
+            }
             From::AdoptAt { node, lineage, objects } => {
                 self.send_peer(node, Peer::Adopt { lineage, objects });
             }

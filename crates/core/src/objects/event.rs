@@ -189,6 +189,12 @@ pub enum Event {
         node: NodeNumber,
         objects: Vec<ObjectId>,
     },
+    /// A process of that node (`adopter`) had these made in the place of their dead owner, by a worker of node `maker`.
+    FarMadeAt {
+        adopter: NodeNumber,
+        maker: NodeNumber,
+        objects: Vec<ObjectId>,
+    },
     /// All nodes have said what they know of what was at home at these dead ones.
     Announced {
         homes: Vec<NodeNumber>,
@@ -406,6 +412,11 @@ pub enum Effect {
     },
     /// To who is in charge of these: nobody here makes them (any more), or waits for them.
     TellNotAdopted {
+        objects: Vec<ObjectId>,
+    },
+    /// To who is in charge of these: a worker of that node has made them, as a process here wanted.
+    TellMadeAt {
+        maker: NodeNumber,
         objects: Vec<ObjectId>,
     },
     /// That node waits for one of these, whose owner is dead: a process there is to make them.

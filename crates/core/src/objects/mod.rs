@@ -341,6 +341,9 @@ impl ObjectDirectory {
             Event::FarKnows { node, object, known } => {
                 self.on_far_knows(node, object, known, effects);
             }
+            Event::FarMadeAt { adopter, maker, objects } => {
+                self.on_far_made_at(adopter, maker, &objects, effects);
+            }
             Event::FarNotAdopted { node, objects } => {
                 self.on_far_not_adopted(node, objects, effects);
             }

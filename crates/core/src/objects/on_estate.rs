@@ -35,9 +35,9 @@
 //! 3. *Made, and lost with its home.* A process here ran it for the home (`AdoptAt`), which dies with the only copy. The process says that its run is
 //!    over (`AdoptionOver`), so this directory, in charge now, does not wait for it.
 //!
-//! # What is not covered
-//! The home lives, and had a task run at node A, whose process sent it to a worker of node B. B dies after its reply reached A, and before its word of the
-//! result reached the home. The home waits for A until the process of A that ran it is gone.
+//! 4. *Made at a third node, and lost with that.* The home lives, and had a task run by a process of node A, which sent it to a worker of node B. B dies
+//!    after its reply reached A, and before its word of the result reached the home. A says where it was made (`MadeAt`): the home waits for B
+//!    from then on, and has it made again when B is dead.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -64,8 +64,8 @@ pub(super) struct Estates {
     lineage_bytes: usize,
     /// Of other homes, and being run by processes here.
     adopted: BTreeMap<TaskId, Adopted>,
-    /// In our charge, and adopted by a process of that node.
-    pub(super) adopters: BTreeMap<ObjectId, NodeNumber>,
+    /// In our charge, and adopted by a process of another node.
+    adopters: BTreeMap<ObjectId, Adopter>,
 }
 
 #[derive(Debug, Default)]
@@ -74,6 +74,21 @@ struct Adopted {
     by: BTreeMap<ProcessId, u32>,
     /// That were asked for.
     objects: BTreeSet<ObjectId>,
+}
+
+/// A node that was asked to have an object made.
+#[derive(Clone, Copy, Debug)]
+struct Adopter {
+    node: NodeNumber,
+    /// Where a worker has made it, as the adopter says.
+    maker: Option<NodeNumber>,
+}
+
+impl Adopter {
+    /// Whose word of it is to come.
+    fn awaited(&self) -> NodeNumber {
+        self.maker.unwrap_or(self.node)
+    }
 }
 
 /// A dead one.
@@ -393,7 +408,7 @@ impl ObjectDirectory {
         let objects: Vec<ObjectId> = of_task.map(|(object, _)| *object).collect();
         for object in &objects {
             self.undecided.remove(object);
-            self.estates.adopters.insert(*object, node);
+            self.estates.adopters.insert(*object, Adopter { node, maker: None });
             self.note(*object, "adopted at another node", None);
         }
         effects.push(Effect::AdoptAt { node, lineage, objects });
@@ -457,7 +472,7 @@ impl ObjectDirectory {
                 record.abroad().waiting.remove(&node);
                 record.tidy();
             }
-            if self.estates.adopters.get(&object) == Some(&node) {
+            if self.estates.adopters.get(&object).is_some_and(|adopter| adopter.node == node) {
                 self.estates.adopters.remove(&object);
                 self.adopt(object, effects);
             }
@@ -484,9 +499,43 @@ impl ObjectDirectory {
         }
     }
 
-    /// A process here has run it, and what it could tell of the results is told. What is in our charge and has no value all the same lost it:
-    /// somebody is to run it again, once it is decided that nobody has it.
-    pub(super) fn adoption_over(&mut self, task: TaskId, by: ProcessId) {
+    /// A node had them made by a worker of node `maker`. What has no value here is to come from there: that word took another way.
+    pub(super) fn on_far_made_at(
+        &mut self,
+        adopter: NodeNumber,
+        maker: NodeNumber,
+        objects: &[ObjectId],
+        effects: &mut Vec<Effect>,
+    ) {
+        // The word of a worker here, or there, came before this one: the object has its value, or lost it and is made anew.
+        if maker == self.node || maker == adopter {
+            return;
+        }
+        for object in objects {
+            match self.estates.adopters.get_mut(object).filter(|it| it.node == adopter) {
+                Some(it) => it.maker = Some(maker),
+                None => continue,
+            }
+        }
+        if self.estates.has(maker) {
+            self.adopters_gone(maker, effects);
+        }
+    }
+
+    /// A process here has run it, by a worker (`maker`) if one replied, and what it could tell of the results is told. What is in our charge
+    /// and has no value all the same lost it: somebody is to run it again, once it is decided that nobody has it.
+    pub(super) fn adoption_over(
+        &mut self,
+        task: TaskId,
+        (by, maker): (ProcessId, Option<ProcessId>),
+        effects: &mut Vec<Effect>,
+    ) {
+        let adopted = self.estates.adopted.get(&task);
+        if let (Some(adopted), Some(maker)) = (adopted, maker) {
+            let far = adopted.objects.iter().filter(|object| !self.is_at_home(**object));
+            let (maker, objects) = (maker.node(), far.copied().collect());
+            effects.push(Effect::TellMadeAt { maker, objects });
+        }
         if let Some(adopted) = self.estates.adopted.get_mut(&task) {
             if let Some(asked) = adopted.by.get_mut(&by).filter(|asked| **asked > 1) {
                 *asked -= 1;
@@ -514,11 +563,11 @@ impl ObjectDirectory {
         }
     }
 
-    /// A node is gone that had adopted some of ours.
+    /// A node is gone that had adopted some of ours, or had made some.
     pub(super) fn adopters_gone(&mut self, node: NodeNumber, effects: &mut Vec<Effect>) {
-        let its = self.estates.adopters.iter().filter(|(_, adopter)| **adopter == node);
+        let its = self.estates.adopters.iter().filter(|(_, adopter)| adopter.awaited() == node);
         let its = its.map(|(object, _)| *object).collect::<Vec<_>>();
-        self.estates.adopters.retain(|_, adopter| *adopter != node);
+        self.estates.adopters.retain(|_, adopter| adopter.awaited() != node);
         for object in its {
             self.adopt(object, effects);
         }

@@ -46,8 +46,8 @@ impl ObjectDirectory {
             Notice::RepliesEnded { from: worker, tokens } => {
                 self.on_replies_ended(worker, from, tokens)
             }
-            Notice::AdoptionOver { task } => {
-                self.adoption_over(task, from);
+            Notice::AdoptionOver { task, maker } => {
+                self.adoption_over(task, (from, maker), effects);
                 Ok(())
             }
         };

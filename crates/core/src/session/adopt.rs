@@ -147,7 +147,7 @@ impl SessionMachine {
             let value = Value::Failed(Failure::new(FailureKind::ObjectLost, text));
             self.fulfil(now, *object, value, vec![], Origin::Own, effects);
         }
-        self.notice(now, Notice::AdoptionOver { task }, effects);
+        self.notice(now, Notice::AdoptionOver { task, maker: None }, effects);
         self.flush(effects);
     }
 
@@ -163,11 +163,15 @@ impl SessionMachine {
         origin: Origin,
         effects: &mut Vec<Effect>,
     ) {
+        let maker = match origin {
+            Origin::Reply(worker) => Some(worker),
+            Origin::Own | Origin::Node => None,
+        };
         for (index, (value, contains)) in (0..).zip(one_each(original, returns, values)) {
             self.objects.remove(&task.object(index));
             self.fulfil(now, original.object(index), value, contains, origin, effects);
         }
-        self.notice(now, Notice::AdoptionOver { task: original }, effects);
+        self.notice(now, Notice::AdoptionOver { task: original, maker }, effects);
     }
 
     pub(super) fn fulfil(

@@ -220,7 +220,7 @@ impl SessionMachine {
             // Its worker may have ended after it had stored this one.
             let is_there = matches!(self.value(object), Some(Value::Stored(_)));
             if !lost.contains(&index) || is_there && matches!(value, Value::Failed(_)) {
-                if origin == Origin::Reply {
+                if origin.is_reply() {
                     self.give_back_value(now, object, &value, contains, effects);
                 }
                 continue;

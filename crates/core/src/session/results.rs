@@ -67,7 +67,7 @@ impl SessionMachine {
     ) {
         let stored = matches!(value, Value::Stored(_));
         self.failures += u64::from(matches!(value, Value::Failed(_)));
-        let from_reply = origin == Origin::Reply;
+        let from_reply = origin.is_reply();
         match self.objects.get_mut(&object) {
             Some(entry) if entry.is_plain() && contains.is_empty() && !stored => {
                 entry.state = State::Ready(value);
@@ -207,10 +207,16 @@ impl SessionMachine {
 /// Where a value comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// A worker's reply.
-    Reply,
+    /// The reply of this worker.
+    Reply(ProcessId),
     /// This session (a failure that it decided).
     Own,
     /// The daemon's answer.
     Node,
+}
+
+impl Origin {
+    pub(super) fn is_reply(self) -> bool {
+        matches!(self, Origin::Reply(_))
+    }
 }

@@ -199,10 +199,10 @@ impl SessionMachine {
             stream.received += u32::from(fresh);
             let wanted = fresh && !stream.abandoned;
             if stream.lost.remove(&index) {
-                self.item_again(now, object, value, contains, effects);
+                self.item_again(now, worker, object, (value, contains), effects);
             } else if wanted {
                 self.objects.insert(object, Entry::pending(1, Knowledge::Private));
-                self.complete(now, object, value, contains, Origin::Reply, effects);
+                self.complete(now, object, value, contains, Origin::Reply(worker), effects);
             } else {
                 self.give_back_value(now, object, &value, contains, effects);
             }
@@ -248,15 +248,15 @@ impl SessionMachine {
     fn item_again(
         &mut self,
         now: Instant,
+        worker: ProcessId,
         item: ObjectId,
-        value: Value,
-        contains: Vec<ObjectId>,
+        (value, contains): (Value, Vec<ObjectId>),
         effects: &mut Vec<Effect>,
     ) {
         if !matches!(value, Value::Stored(location) if location.known().is_none()) {
             self.lineages.unread.remove(&item);
         }
-        self.value_again(now, item, value, contains, Origin::Reply, effects);
+        self.value_again(now, item, value, contains, Origin::Reply(worker), effects);
     }
 
     /// A run came to its end, and did not make these.

@@ -312,7 +312,7 @@ impl SessionMachine {
             }
             self.stream_end(now, seq, failure.or(fell_short), effects);
         } else {
-            self.finish(now, seq, values, Origin::Reply, effects);
+            self.finish(now, seq, values, Origin::Reply(worker), effects);
         }
         self.after_reply(now, worker, effects);
         Ok(())
@@ -407,7 +407,7 @@ impl SessionMachine {
             [(Value::Failed(failure), _)] if returns != 1 => Some(failure.clone()),
             _ => None,
         };
-        if one_for_all.is_some() && origin == Origin::Reply {
+        if one_for_all.is_some() && origin.is_reply() {
             self.give_back_values(now, seq, 0, values.clone(), effects);
         }
         let mut values = values.into_iter();

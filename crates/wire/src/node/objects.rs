@@ -39,7 +39,8 @@ pub enum Notice {
     /// beyond these never arrived.
     RepliesEnded { from: ProcessId, tokens: u64 },
     /// The sender has run this task in the place of its dead owner, as `Adopt` asked: what it can tell of the results is told. One for each `Adopt`.
-    AdoptionOver { task: TaskId },
+    /// `maker`: whose reply it was, if one came; it tells of what it stored.
+    AdoptionOver { task: TaskId, maker: Option<ProcessId> },
 }
 
 impl Notice {

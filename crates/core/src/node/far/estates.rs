@@ -175,7 +175,9 @@ impl Node {
     /// What the message says is for who is in charge of this, which this node is not, as far as it has heard.
     pub(super) fn not_in_charge(&self, message: &Peer) -> Option<ObjectId> {
         let object = match message {
-            Peer::Want { objects, .. } | Peer::NotAdopted { objects } => objects.first().copied(),
+            Peer::Want { objects, .. }
+            | Peer::NotAdopted { objects }
+            | Peer::MadeAt { objects, .. } => objects.first().copied(),
             Peer::Sealed { object, .. }
             | Peer::Copied { object, .. }
             | Peer::NotCopied { object }

@@ -69,6 +69,10 @@ impl Node {
             Peer::NotAdopted { objects } => {
                 self.pass_to_objects(objects::Event::FarNotAdopted { node: from, objects });
             }
+            Peer::MadeAt { node, objects } => {
+                let made = objects::Event::FarMadeAt { adopter: from, maker: node, objects };
+                self.pass_to_objects(made);
+            }
             Peer::Lineage { object, lineage } => {
                 self.pass_to_objects(objects::Event::LineageTold { object, lineage });
             }

@@ -308,6 +308,43 @@ fn a_node_that_dies_while_it_makes_a_result_is_replaced() {
     assert_eq!(bench.feed(super::far::gone(THERE)), [again]);
 }
 
+/// THERE had it made at YONDER, which died before the home had its word. The home waited for THERE, where nobody had anything to do any more.
+#[test]
+fn a_result_that_was_made_at_a_third_node_and_lost_with_it_is_made_again() {
+    let made_at = |maker, object| Event::FarMadeAt { adopter: THERE, maker, objects: vec![object] };
+    let again = |lineage, object| Effect::AdoptAt { node: THERE, lineage, objects: vec![object] };
+
+    let (mut bench, object, lineage) = orphan_of_others();
+    bench.sweep();
+    assert_eq!(bench.feed(made_at(YONDER, object)), [], "its word is on its way");
+    assert_eq!(bench.feed(super::far::gone(YONDER)), [again(lineage, object)]);
+
+    // It was known to be dead before its work was heard of.
+    let (mut bench, object, lineage) = orphan_of_others();
+    bench.sweep();
+    assert_eq!(bench.feed(super::far::gone(YONDER)), []);
+    assert_eq!(bench.feed(made_at(YONDER, object)), [again(lineage, object)]);
+
+    // Who had it made dies, and the node where it lies does not.
+    let (mut bench, object, _) = orphan_of_others();
+    bench.sweep();
+    bench.feed(made_at(super::far::R1, object));
+    assert_eq!(bench.feed(super::far::gone(THERE)), [], "its word is on its way");
+    let effects = bench.feed(far_sealed(super::far::R1, object, &[]));
+    assert!(matches!(&effects[..], [Effect::TellNode { node: YONDER, .. }]), "{effects:?}");
+}
+
+#[test]
+fn who_had_it_made_says_where() {
+    let (mut bench, object) = (Bench::new(), foreign(1));
+    let lineage = lineage(object, &[]);
+    bench.waits_for_foreign(object);
+    bench.feed(Event::AdoptAsked { lineage, objects: vec![object] });
+    let maker = Some(ProcessId::new(YONDER, 1, 1));
+    let told = bench.notice(B, Notice::AdoptionOver { task: object.task, maker });
+    assert_eq!(told, [Effect::TellMadeAt { maker: YONDER, objects: vec![object] }]);
+}
+
 #[test]
 fn who_cannot_adopt_says_so_and_who_waits_asks_again() {
     let (mut bench, object) = (Bench::new(), foreign(1));
@@ -337,7 +374,7 @@ fn what_was_stored_here_is_not_made_again_though_its_home_asks_for_that() {
 /// B ran it for its home, which died with the node that had the only copy. The heir waited for B, who had nothing to do any more.
 #[test]
 fn a_result_that_was_adopted_made_and_lost_is_made_again() {
-    let over = |object: ObjectId| Notice::AdoptionOver { task: object.task };
+    let over = |object: ObjectId| Notice::AdoptionOver { task: object.task, maker: None };
     let (mut bench, object) = (Bench::new(), foreign(1));
     let lineage = lineage(object, &[]);
     bench.waits_for_foreign(object);

@@ -328,6 +328,7 @@ impl World {
                 | Effect::TellNotCopied { .. }
                 | Effect::TellKnown { .. }
                 | Effect::TellNotAdopted { .. }
+                | Effect::TellMadeAt { .. }
                 | Effect::AdoptAt { .. }
                 | Effect::TellNode { .. }
                 | Effect::AskCopy { .. }

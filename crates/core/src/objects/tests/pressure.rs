@@ -418,6 +418,7 @@ impl Store {
             | Effect::TellNotCopied { .. }
             | Effect::TellKnown { .. }
             | Effect::TellNotAdopted { .. }
+            | Effect::TellMadeAt { .. }
             | Effect::AdoptAt { .. }
             | Effect::TellNode { .. }
             | Effect::AskCopy { .. }
