@@ -101,11 +101,16 @@ impl ObjectDirectory {
         self.is_at_home(object) && self.losses.owners.contains(&object.task.owner)
     }
 
-    /// Its owner is asked for it, if somebody uses it. Else it goes, or a later sweep decides.
+    /// Its owner is asked for it, if somebody uses it. Else it goes, or (if it was used and let go meanwhile) the next sweep decides.
     pub(super) fn remake_unknown(&mut self, object: ObjectId, effects: &mut Vec<Effect>) {
         if self.records[&object].is_supported() {
             let why = "every reference to it was dropped, before this one was used".to_string();
-            self.remake(object, Loss { node: None, why }, effects);
+            return self.remake(object, Loss { node: None, why }, effects);
+        }
+        let asked = self.sweeps.asked;
+        let record = self.records.get_mut(&object).expect("it was just there");
+        if let State::Unknown { since } = &mut record.state {
+            *since = asked;
         }
     }
 

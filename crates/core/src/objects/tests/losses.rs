@@ -91,6 +91,20 @@ fn what_nobody_uses_is_not_made_again_when_it_is_lost() {
     assert_eq!(bench.state(object), None);
 }
 
+/// Found by a seed: B's use of it began and ended while a sweep was under way that was to decide. The sweep decided nothing.
+#[test]
+fn what_is_lost_and_used_for_a_moment_is_decided_by_the_next_sweep() {
+    let (mut bench, object) = (Bench::new(), home(1));
+    bench.feed(far_sealed(THERE, object, &[]));
+    bench.feed(gone(THERE));
+    bench.sweep();
+    bench.notice(B, hold(object, B));
+    bench.notice(B, Notice::Released { object, tokens: 1 });
+    assert_eq!(bench.sweep(), []);
+    assert_eq!(bench.sweep(), [over(&[object])]);
+    assert_eq!(bench.state(object), None);
+}
+
 #[test]
 fn what_was_lost_before_a_word_of_its_use_was_read_is_made_again() {
     let (mut bench, object) = (Bench::new(), home(1));
