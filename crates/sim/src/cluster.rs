@@ -84,10 +84,10 @@ pub enum Step {
     HeadBegins,
     /// A node notices that its head says nothing.
     HeadIsSilent,
-    /// The node that was drained has stopped.
+    /// The node that was drained, or fenced, has stopped.
     Leaves,
     LinkFault,
-    /// It is killed.
+    /// It is killed, or declared dead.
     NodeFalls(NodeNumber),
     Fault,
     /// Somebody removes placement groups that are old.
@@ -350,7 +350,7 @@ impl Cluster {
             Step::HeadIsSilent => self.head_is_silent(),
             Step::Leaves => self.leaves(),
             Step::LinkFault => self.link_fault(),
-            Step::NodeFalls(node) => self.node_dies(node),
+            Step::NodeFalls(node) => self.node_falls(node),
             Step::Fault => self.fault(),
             Step::GroupsEnd => self.groups_end(),
             Step::DriversDone => self.drivers_done(),

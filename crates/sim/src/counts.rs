@@ -96,6 +96,8 @@ impl Counts {
         "kills of workers",
         "kills of drivers",
         "kills of nodes",
+        "nodes that were fenced",
+        "fenced nodes that ended in order",
         "kills of nodes that somebody is about to fetch from",
         "kills of nodes after others",
         "kills of heads",

@@ -284,6 +284,9 @@ impl Cluster {
 
     pub fn send_to(&mut self, to: ProcessId, message: ToClient) {
         self.notes_word(&message);
+        if matches!(message, ToClient::Exit { .. }) && !self.clients.contains_key(&to) {
+            return; // its fork is under way: it ends before it reads anything
+        }
         assert!(
             self.here.daemon.open.contains(&to),
             "{to} is sent {message:?} on a closed connection"
@@ -523,7 +526,7 @@ impl Cluster {
             }
             Effect::Stopped => {
                 let is_first = !std::mem::replace(&mut self.here.daemon.stopped, true);
-                if is_first && self.here.daemon.node.drains() {
+                if is_first && (self.here.daemon.node.drains() || self.here.fenced) {
                     self.after(Duration::ZERO, Step::Leaves);
                 }
             }

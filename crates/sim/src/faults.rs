@@ -61,6 +61,8 @@ pub struct Plan {
     pub breaks: u64,
     /// A node is killed then, but not the head.
     pub node_dies_at: Option<Instant>,
+    /// It is not killed: it hears that it is dead to others, and ends in order.
+    pub node_is_fenced: bool,
     /// And a while later another one.
     pub node_dies_again: bool,
     /// Or later, as soon as one has the only copy of what is at home at another node.
@@ -127,6 +129,7 @@ impl Plan {
             slow_link: None,
             breaks: 0,
             node_dies_at: None,
+            node_is_fenced: false,
             node_dies_again: false,
             node_drains_at: None,
             head_falls_at: None,
@@ -198,6 +201,7 @@ impl Plan {
             ..alone
         };
         plan.heads_fall_more *= 1 + u32::from(apart.one_in(3));
+        plan.node_is_fenced = apart.one_in(3);
         plan
     }
 
@@ -261,7 +265,7 @@ impl Cluster {
         };
         let homes = self.hosts().filter(|host| !host.dead);
         homes.flat_map(rows).find_map(|row| match row.copies[..] {
-            [only] if only != head && !self.host(only).dead => Some(only),
+            [only] if only != head && self.may_fall(only) => Some(only),
             _ => None,
         })
     }
@@ -270,11 +274,16 @@ impl Cluster {
     /// that first is left to chance.
     pub fn is_named_alone(&mut self, only: NodeNumber, home: NodeNumber) {
         let is_third = ![self.head(), home, self.here.number].contains(&only);
-        if is_third && self.plan.dies_when_named && self.is_node_due() && !self.host(only).dead {
+        if is_third && self.plan.dies_when_named && self.is_node_due() && self.may_fall(only) {
             self.count("kills of nodes that somebody is about to fetch from");
             self.next_node_dies_later();
             self.after(Duration::ZERO, Step::NodeFalls(only));
         }
+    }
+
+    fn may_fall(&self, node: NodeNumber) -> bool {
+        let host = self.host(node);
+        !host.dead && !host.fenced
     }
 
     /// One dies now.
@@ -283,6 +292,12 @@ impl Cluster {
         if std::mem::take(&mut self.plan.node_dies_again) {
             self.plan.node_dies_at = Some(self.now + self.rng.delay(Duration::from_millis(50)));
         }
+    }
+
+    fn living_but_head(&self) -> Vec<NodeNumber> {
+        let head = self.head();
+        let living = self.living().into_iter();
+        living.filter(|node| *node != head && self.may_fall(*node)).collect()
     }
 
     fn is_node_due(&self) -> bool {
@@ -299,8 +314,7 @@ impl Cluster {
         }
         let all_came = self.drivers.len() >= self.plan.drivers as usize;
         if self.is_node_due() {
-            let head = self.head();
-            let living: Vec<_> = self.living().into_iter().filter(|it| *it != head).collect();
+            let living = self.living_but_head();
             let any = living.get(self.rng.below(living.len().max(1) as u64) as usize).copied();
             let is_late = self.now + 2 * FAULT_TURN >= self.plan.faults_until;
             let victim = match self.has_last_copy() {
@@ -311,7 +325,7 @@ impl Cluster {
             };
             if let Some(victim) = victim {
                 self.next_node_dies_later();
-                self.node_dies(victim);
+                self.node_falls(victim);
             }
         }
         let is_whole = all_came && self.hosts().count() >= self.plan.nodes as usize;
@@ -322,8 +336,7 @@ impl Cluster {
         }
         let may_drain = all_came && !self.is_headless();
         if may_drain && self.plan.node_drains_at.is_some_and(|at| self.now >= at) {
-            let head = self.head();
-            let living: Vec<_> = self.living().into_iter().filter(|it| *it != head).collect();
+            let living = self.living_but_head();
             self.plan.node_drains_at = None;
             if !living.is_empty() {
                 let any = self.rng.below(living.len() as u64) as usize;

@@ -21,8 +21,10 @@ pub struct Host {
     /// What the daemon will hear of memory.
     pub measured: Option<Event>,
     pub slots_used: BTreeSet<usize>,
-    /// It was killed, with all that ran there.
+    /// It was killed, with all that ran there, or has ended.
     pub dead: bool,
+    /// To others it is dead, or will be: it ends in order.
+    pub fenced: bool,
 }
 
 impl Host {
@@ -36,6 +38,7 @@ impl Host {
             measured: None,
             slots_used: BTreeSet::new(),
             dead: false,
+            fenced: false,
         }
     }
 }

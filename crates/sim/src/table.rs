@@ -1,7 +1,7 @@
 //! The head's node table: who joins, who is declared dead, and when each node hears of it.
 //!
-//! Verdicts are a model: a node that was killed is declared dead a while later, and nobody else is. Each node hears of all rows
-//! in their order, later than others do.
+//! Verdicts are a model: a node that was killed is declared dead a while later, and so is one that hears before that it will be (as after a
+//! long silence), and ends in order; nobody else is. Each node hears of all rows in their order, later than others do.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -261,9 +261,14 @@ impl Cluster {
         self.row_changes(NodeEntry { state: NodeState::Draining, ..self.entry_of(node) });
     }
 
-    /// The node here has been drained, and has stopped.
+    /// The node here has been drained, or fenced, and has stopped.
     pub fn leaves(&mut self) {
         let node = self.here.number;
+        if self.here.fenced {
+            self.note(|| format!("{node}, which was fenced, ends"));
+            self.count("fenced nodes that ended in order");
+            return self.ends_with_all(node);
+        }
         let mut left = self.clients.values().filter(|it| it.alive && it.id.node() == node);
         if left.clone().any(|client| client.is_driver) {
             // Its driver keeps it: all nodes were told to stop.
@@ -280,17 +285,50 @@ impl Cluster {
         self.row_is_dead(node, hoplo_core::node::DRAINED);
     }
 
+    /// A node that is not the head.
+    pub fn node_falls(&mut self, node: NodeNumber) {
+        if self.plan.node_is_fenced {
+            self.node_is_fenced(node);
+        } else {
+            self.node_dies(node);
+        }
+        let delay = self.rng.delay(Duration::from_millis(700));
+        self.at_node(self.head(), self.now + delay, Step::Verdict(node));
+    }
+
     /// With all that runs there, at once.
-    pub fn node_dies(&mut self, node: NodeNumber) {
+    fn node_dies(&mut self, node: NodeNumber) {
         self.count("kills of nodes");
+        self.note(|| format!("FAULT: {node} dies with all that runs there"));
+        self.is_lost(node);
+        self.ends_with_all(node);
+    }
+
+    /// It was silent for long, say, and hears that it is dead to others before these do.
+    fn node_is_fenced(&mut self, node: NodeNumber) {
+        self.count("nodes that were fenced");
+        self.note(|| format!("FAULT: {node} hears that it is dead to others"));
+        self.is_lost(node);
+        self.host_mut(node).fenced = true;
+        let back = self.here.number;
+        self.goes_to(node);
+        let fenced = self.sabotage_fences("it was silent".to_string());
+        self.happens(fenced);
+        self.goes_to(back);
+    }
+
+    /// Others are to go on without it.
+    fn is_lost(&mut self, node: NodeNumber) {
         if self.books.facts.some_node_died() {
             self.count("kills of nodes after others");
         }
-        self.note(|| format!("FAULT: {node} dies with all that runs there"));
         self.leaves_an_estate(node);
+        self.books.facts.node_dies(node);
+    }
+
+    fn ends_with_all(&mut self, node: NodeNumber) {
         self.break_all_of(node);
         self.host_mut(node).dead = true;
-        self.books.facts.node_dies(node);
         let of_it = self.clients.values().filter(|it| it.alive && it.id.node() == node);
         for id in of_it.map(|client| client.id).collect::<Vec<_>>() {
             let client = &self.clients[&id];
@@ -306,11 +344,6 @@ impl Cluster {
             .collect();
         for (actor, worker) in lived {
             self.books.facts.lived_in(actor, worker);
-        }
-        let head = self.head();
-        if node != head {
-            let delay = self.rng.delay(Duration::from_millis(700));
-            self.at_node(head, self.now + delay, Step::Verdict(node));
         }
         self.driver_finished();
     }

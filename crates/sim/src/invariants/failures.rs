@@ -166,6 +166,8 @@ impl Cluster {
             ToClient::ProcessGone { process, .. } => {
                 let lives = |it: &Client| it.alive && !it.is_driver;
                 let lives = self.clients.get(process).is_some_and(lives);
+                // To others it died with its node.
+                let lives = lives && !self.host(process.node()).fenced;
                 assert!(!lives, "{id} hears that {process} is gone, which lives");
             }
             ToClient::ActorState { actor, state: ActorState::Restarting { .. } } => {
