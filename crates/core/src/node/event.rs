@@ -434,13 +434,14 @@ pub enum Effect {
 }
 
 impl Effect {
-    /// Another node, or who reads the control store, would hear of it.
+    /// Another node, or who reads the control store, would hear of it. So would a caller whose reply goes on: what lies in it might
+    /// be here alone.
     pub(super) fn is_for_others(&self) -> bool {
         let to_store = matches!(
             self,
             Self::Save { .. } | Self::Forget { .. } | Self::Ask { .. } | Self::Settle { .. }
         );
-        to_store || matches!(self, Self::SendPeer { .. })
+        to_store || matches!(self, Self::SendPeer { .. } | Self::Go { .. })
     }
 }
 

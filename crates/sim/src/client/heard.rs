@@ -51,7 +51,10 @@ impl Cluster {
             ToClient::WorkerBlocked { worker } => Event::WorkerBlocked { worker },
             ToClient::ProcessGone { process, obituary, unstarted: far } => {
                 self.client(id).worker.disconnected(process);
-                self.here.channels.remove(&(process, id));
+                // A driver whose node stops has its ring until it notices.
+                if self.clients.get(&process).is_none_or(|caller| !caller.alive) {
+                    self.here.channels.remove(&(process, id));
+                }
                 self.drain(id);
                 let outbound = self.client(id).outbound.remove(&process).unwrap_or_default();
                 let channel = self.here.channels.remove(&(id, process)).unwrap_or_default();

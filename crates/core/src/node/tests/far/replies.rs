@@ -217,3 +217,17 @@ fn what_is_returned_to_two_callers_is_held_for_each() {
     it.nodes.pump();
     it.check_that_nothing_is_left(object);
 }
+
+/// Found by a seed: a node that was dead to others told them no more what its workers made, and let the replies pass that said where it lay. Their
+/// owner asked for it, its home knew of nothing, and said that every reference to it had been dropped.
+#[test]
+fn a_reply_does_not_leave_a_node_that_is_dead_to_others() {
+    let mut it = Replying::new();
+    let object = it.returns_and_drops(2);
+    let frame = it.reply(vec![object]);
+    let shell = &mut it.nodes.shells[1];
+    shell.hears(Event::Fenced { why: "it was silent".to_string() });
+    shell.hears(Event::Passing { ticket: 1, frame });
+    let goes = |effect: &Effect| matches!(effect, Effect::Go { .. }).then_some(());
+    assert_eq!(shell.take(goes), None);
+}
