@@ -93,6 +93,7 @@ impl Sabotage {
     pub fn suits(self, plan: &mut Plan) {
         // It would mostly die late, or not at all.
         plan.dies_when_named = false;
+        plan.node_is_fenced = self == Self::FencedSpeak;
         let at = plan.head_falls_at.take();
         match self {
             Self::ArgumentsWaitForRoom => {
@@ -174,7 +175,6 @@ impl Sabotage {
             Self::FencedSpeak => {
                 plan.nodes = plan.nodes.max(3);
                 plan.node_dies_at = plan.node_dies_at.or(Some(Instant(60_000_000)));
-                plan.node_is_fenced = true;
             }
             Self::HeldIsUnheard | Self::NamesAreNotAwaited => {
                 plan.node_dies_at = None;
