@@ -80,6 +80,12 @@ impl NodeNumber {
         u32::from_str_radix(text, 16).ok().filter(|number| digits && *number > 0).map(Self)
     }
 
+    /// What its `Display` wrote: `node:1f`. `None` if it is nothing of the kind.
+    pub fn of_shown(text: &str) -> Option<Self> {
+        let digits = text.strip_prefix("node:").filter(|digits| (1..=6).contains(&digits.len()))?;
+        Self::of_hex(&format!("{digits:0>6}"))
+    }
+
     fn of_bits(bits: u64) -> Self {
         Self((bits >> (64 - Self::BITS)) as u32)
     }

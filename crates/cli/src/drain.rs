@@ -11,7 +11,7 @@ use hoplo_base::shown;
 use hoplo_core::node::DRAINED;
 use serde_json::Value;
 
-use crate::tool::Tool;
+use crate::tool::{Tool, node_as_listed};
 
 #[derive(Args)]
 pub(crate) struct DrainArgs {
@@ -43,9 +43,10 @@ pub(crate) fn drain(args: &DrainArgs) -> Result<()> {
     let mut tool = Tool::find(args.session.as_deref())?;
     let within = args.deadline.unwrap_or(DRAIN_WITHIN);
     // As it is found now: by its host it is found no more when it has left.
-    let id = tool.query("nodes", "").map(|nodes| id_of(&nodes, &args.node))?;
-    tool.query("drain", &format!("{} {}", args.node, within.as_millis()))?;
-    let id = id.unwrap_or_else(|| args.node.clone());
+    let named = node_as_listed(&args.node);
+    let id = tool.query("nodes", "").map(|nodes| id_of(&nodes, &named))?;
+    tool.query("drain", &format!("{named} {}", within.as_millis()))?;
+    let id = id.unwrap_or(named);
     println!("{} is being drained; it has {} s", shown(&id), within.as_secs());
     if args.no_wait {
         return Ok(());

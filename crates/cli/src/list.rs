@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::show::{CLEAR, Target, WATCH_EVERY, print_json, rows, text};
 use crate::table;
-use crate::tool::Tool;
+use crate::tool::{Tool, node_as_listed};
 
 #[derive(Args)]
 pub(crate) struct ListArgs {
@@ -269,7 +269,11 @@ pub(crate) fn list(args: &ListArgs) -> Result<()> {
 pub(crate) fn get(args: &GetArgs) -> Result<()> {
     let mut tool = Tool::find(args.target.session.as_deref())?;
     let Found { mut rows, more: _ } = Found::ask(&mut tool, args.what, true)?;
-    rows.retain(|row| args.what.ids().iter().any(|key| text(&row[*key]) == args.id));
+    let id = match args.what {
+        What::Nodes => node_as_listed(&args.id),
+        _ => args.id.clone(),
+    };
+    rows.retain(|row| args.what.ids().iter().any(|key| text(&row[*key]) == id));
     if rows.is_empty() {
         bail!(
             "nobody here knows {}: it ended long ago, or was never here; `hoplo list` shows what there is",

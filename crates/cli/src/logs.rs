@@ -21,7 +21,7 @@ use rustix::fs::inotify;
 use serde_json::Value;
 
 use crate::table;
-use crate::tool::{Tool, find_session, warn};
+use crate::tool::{Tool, find_session, node_as_listed, warn};
 
 #[derive(Args)]
 pub(crate) struct LogsArgs {
@@ -158,7 +158,8 @@ impl<'a> Look<'a> {
 
     fn node_named(&mut self, named: &str) -> Result<String> {
         let nodes = self.query("nodes")?;
-        let is_it = |row: &&Value| row["NodeID"] == *named || row["NodeManagerHostname"] == *named;
+        let id = node_as_listed(named);
+        let is_it = |row: &&Value| row["NodeID"] == *id || row["NodeManagerHostname"] == *named;
         let rows: Vec<&Value> = nodes.as_array().into_iter().flatten().filter(is_it).collect();
         let live: Vec<&Value> = rows.iter().copied().filter(|row| row["Alive"] == true).collect();
         match (&live[..], &rows[..]) {

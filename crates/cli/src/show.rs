@@ -140,7 +140,8 @@ fn write_node(out: &mut Vec<u8>, indent: &str, status: &Value) -> Result<()> {
         let used = total - status["available"][name].as_f64().unwrap_or(0.0);
         let amount = |amount: f64| match name.as_str() {
             "memory" => Size(amount as u64).to_string(),
-            _ => amount.to_string(),
+            // They are counted in ten-thousandths, and the difference of two floats is not.
+            _ => ((amount * 1e4).round() / 1e4).to_string(),
         };
         let named = shown(name);
         write!(out, "{indent}{named:<8} {} of {} reserved", amount(used), amount(total))?;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use hoplo_base::{limits, shown};
+use hoplo_base::{NodeNumber, limits, shown};
 use hoplo_folders::join::Silent;
 use hoplo_folders::{Places, SessionFolder, Wait};
 use hoplo_node::hello_of_tool;
@@ -149,6 +149,11 @@ pub(crate) fn warn(missing: &[String]) {
     }
 }
 
+/// A node as rows name it, if `named` is what an error or a story calls it (`node:1f`); else as it is: an id, or the name of a host.
+pub(crate) fn node_as_listed(named: &str) -> String {
+    NodeNumber::of_shown(named).map_or_else(|| named.to_string(), NodeNumber::hex)
+}
+
 /// The session that was asked for; else the head; else the newest one that lives.
 pub(crate) fn find_session(asked: Option<&Path>) -> Result<SessionFolder> {
     if let Some(session) = asked {
@@ -175,6 +180,21 @@ pub(crate) fn find_session(asked: Option<&Path>) -> Result<SessionFolder> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_may_be_named_as_errors_name_it() {
+        for (named, listed) in [
+            ("node:ae368", "0ae368"),
+            ("0ae368", "0ae368"),
+            ("ae368", "ae368"),
+            ("node:x", "node:x"),
+        ] {
+            assert_eq!(node_as_listed(named), listed);
+        }
+        for odd in ["node:", "node:1234567", "node:+1", "node:0"] {
+            assert_eq!(node_as_listed(odd), odd);
+        }
+    }
 
     #[test]
     fn why_a_daemon_closed_before_the_hello_is_told() {
