@@ -44,9 +44,12 @@ def several(runs: list[dict[str, Any]]) -> list[str]:
         for goal in run["goals"]:
             key = goal["question"], goal["row"], goal["text"]
             ratios.setdefault(key, [None] * len(runs))[at] = goal["ratio"]
+    # A run that failed has no goals, and reached none.
+    if not ratios:
+        return []
     always = sum(all(is_reached(ratio) for ratio in found) for found in ratios.values())
     dates = ", ".join(f"{run['date']} ({run['seconds'] / 60:.0f} min)" for run in runs)
-    question = runs[0]["goals"][0]["question"]
+    question, _, _ = next(iter(ratios))
     names = {
         **dict.fromkeys(CONTROL, "the control store"),
         **dict.fromkeys(CLUSTER, "several nodes"),

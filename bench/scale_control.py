@@ -106,7 +106,8 @@ def control_plane(question: Question, hands: dict[str, int]) -> None:
 
 def joins(step: Any, name: str, found: Found, new: dict[int, int]) -> None:
     for nodes, it in found.items():
-        check(it["joined"] == new[nodes] and not it["declared_dead"], f"{name}: {it}")
+        right = it["joined"] == new[nodes] and not it["declared_dead"]
+        check(right, f"{name.format(f'{nodes:,}')}: {it}")
     step(
         name,
         "s",
@@ -123,8 +124,11 @@ def joins(step: Any, name: str, found: Found, new: dict[int, int]) -> None:
 
 
 def deaths(step: Any, name: str, found: Found, died: int) -> None:
-    for it in found.values():
-        check(it["declared_dead"] == died and not it["declared_wrongly"], f"{name}: {it}")
+    for nodes, it in found.items():
+        right = it["declared_dead"] == died and not it["declared_wrongly"]
+        late = it["declared_dead"] == 0 and not it["frames"]
+        why = " (the head cannot hear the heartbeats of so many, at the costs of this run)"
+        check(right, f"{name.format(f'{nodes:,}')}{why if late else ''}: {it}")
     step(
         name,
         "s",
