@@ -512,9 +512,10 @@ impl ObjectDirectory {
             return;
         }
         for object in objects {
-            match self.estates.adopters.get_mut(object).filter(|it| it.node == adopter) {
-                Some(it) => it.maker = Some(maker),
-                None => continue,
+            if let Some(it) = self.estates.adopters.get_mut(object)
+                && it.node == adopter
+            {
+                it.maker = Some(maker);
             }
         }
         if self.estates.has(maker) {
@@ -530,7 +531,7 @@ impl ObjectDirectory {
         (by, maker): (ProcessId, Option<ProcessId>),
         effects: &mut Vec<Effect>,
     ) {
-        let adopted = self.estates.adopted.get(&task);
+        let adopted = self.estates.adopted.get(&task).filter(|it| it.by.contains_key(&by));
         if let (Some(adopted), Some(maker)) = (adopted, maker) {
             let far = adopted.objects.iter().filter(|object| !self.is_at_home(**object));
             let (maker, objects) = (maker.node(), far.copied().collect());

@@ -341,7 +341,9 @@ fn who_had_it_made_says_where() {
     bench.waits_for_foreign(object);
     bench.feed(Event::AdoptAsked { lineage, objects: vec![object] });
     let maker = Some(ProcessId::new(YONDER, 1, 1));
-    let told = bench.notice(B, Notice::AdoptionOver { task: object.task, maker });
+    let over = || Notice::AdoptionOver { task: object.task, maker };
+    assert_eq!(bench.notice(C, over()), [], "nobody asked it");
+    let told = bench.notice(B, over());
     assert_eq!(told, [Effect::TellMadeAt { maker: YONDER, objects: vec![object] }]);
 }
 
