@@ -309,11 +309,11 @@ impl Cluster {
         self.count("nodes that were fenced");
         self.note(|| format!("FAULT: {node} hears that it is dead to others"));
         self.is_lost(node);
+        self.notes_actors_of(node);
         self.host_mut(node).fenced = true;
         let back = self.here.number;
         self.goes_to(node);
-        let fenced = self.sabotage_fences("it was silent".to_string());
-        self.happens(fenced);
+        self.happens(Event::Fenced { why: "it was silent".to_string() });
         self.goes_to(back);
     }
 
@@ -337,6 +337,12 @@ impl Cluster {
             self.books.facts.dies(id, running);
             self.client(id).alive = false;
         }
+        self.notes_actors_of(node);
+        self.driver_finished();
+    }
+
+    /// They die with it, as their tables say.
+    fn notes_actors_of(&mut self, node: NodeNumber) {
         let actors = self.hosts().flat_map(|host| host.daemon.node.actors.rows());
         let lived: Vec<_> = actors
             .filter_map(|row| Some((row.actor, row.worker?)))
@@ -345,7 +351,6 @@ impl Cluster {
         for (actor, worker) in lived {
             self.books.facts.lived_in(actor, worker);
         }
-        self.driver_finished();
     }
 
     /// With its node. Another one goes on after a while.
