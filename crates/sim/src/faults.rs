@@ -265,7 +265,7 @@ impl Cluster {
         };
         let homes = self.hosts().filter(|host| !host.dead);
         homes.flat_map(rows).find_map(|row| match row.copies[..] {
-            [only] if only != head && self.may_fall(only) => Some(only),
+            [only] if only != head && self.host(only).goes_on() => Some(only),
             _ => None,
         })
     }
@@ -274,16 +274,12 @@ impl Cluster {
     /// that first is left to chance.
     pub fn is_named_alone(&mut self, only: NodeNumber, home: NodeNumber) {
         let is_third = ![self.head(), home, self.here.number].contains(&only);
-        if is_third && self.plan.dies_when_named && self.is_node_due() && self.may_fall(only) {
+        if is_third && self.plan.dies_when_named && self.is_node_due() && self.host(only).goes_on()
+        {
             self.count("kills of nodes that somebody is about to fetch from");
             self.next_node_dies_later();
             self.after(Duration::ZERO, Step::NodeFalls(only));
         }
-    }
-
-    fn may_fall(&self, node: NodeNumber) -> bool {
-        let host = self.host(node);
-        !host.dead && !host.fenced
     }
 
     /// One dies now.
@@ -297,7 +293,7 @@ impl Cluster {
     fn living_but_head(&self) -> Vec<NodeNumber> {
         let head = self.head();
         let living = self.living().into_iter();
-        living.filter(|node| *node != head && self.may_fall(*node)).collect()
+        living.filter(|node| *node != head && self.host(*node).goes_on()).collect()
     }
 
     fn is_node_due(&self) -> bool {

@@ -43,6 +43,13 @@ impl Host {
     }
 }
 
+impl Host {
+    /// To others, too.
+    pub fn goes_on(&self) -> bool {
+        !self.dead && !self.fenced
+    }
+}
+
 impl Cluster {
     /// What follows happens at that node.
     pub fn goes_to(&mut self, node: NodeNumber) {

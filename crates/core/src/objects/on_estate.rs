@@ -532,9 +532,10 @@ impl ObjectDirectory {
         effects: &mut Vec<Effect>,
     ) {
         let adopted = self.estates.adopted.get(&task).filter(|it| it.by.contains_key(&by));
-        if let (Some(adopted), Some(maker)) = (adopted, maker) {
-            let far = adopted.objects.iter().filter(|object| !self.is_at_home(**object));
-            let (maker, objects) = (maker.node(), far.copied().collect());
+        if let (Some(adopted), Some(maker)) = (adopted, maker)
+            && !self.is_at_home(task.object(0))
+        {
+            let (maker, objects) = (maker.node(), adopted.objects.iter().copied().collect());
             effects.push(Effect::TellMadeAt { maker, objects });
         }
         if let Some(adopted) = self.estates.adopted.get_mut(&task) {

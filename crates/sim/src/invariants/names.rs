@@ -7,7 +7,7 @@ use crate::cluster::Cluster;
 impl Cluster {
     pub fn check_names(&self) {
         let mut all = BTreeMap::new();
-        for host in self.hosts().filter(|host| !host.dead && !host.fenced) {
+        for host in self.hosts().filter(|host| host.goes_on()) {
             for (name, actor) in host.daemon.node.actors.names() {
                 let before = all.insert(name, actor).filter(|before| *before != actor);
                 assert!(
