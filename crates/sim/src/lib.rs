@@ -22,7 +22,6 @@
 //!
 //! Not simulated with several nodes: questions (`asks`), a fourth death of a head, a third one of other nodes, refusals of the control store, stores that do not spill,
 //! nodes that go on past their verdict for longer than it takes them to end (the judge itself is tried in `crates/core/src/members`), talk windows that are full,
-//! how many restarts an actor pays for one death (so a fenced node that tells others of its end is not found here, but in `node/tests/far/legacies.rs`),
 //! frames of a link in bytes. That NREF-6 is taken away cannot show here (`docs/internals/references.md`); the model check of references
 //! misses it.
 //!

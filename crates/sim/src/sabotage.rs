@@ -82,6 +82,8 @@ pub enum Sabotage {
     EstatesAreUntold,
     /// A new head does not hear what nodes hold of placement groups, and that they have told it all their names.
     HeldIsUnheard,
+    /// A node that is dead to others goes on telling them how its processes end.
+    FencedSpeak,
     /// A new head gives names before nodes have told it theirs (NAME-1).
     NamesAreNotAwaited,
 }
@@ -91,7 +93,7 @@ impl Sabotage {
     pub fn suits(self, plan: &mut Plan) {
         // It would mostly die late, or not at all.
         plan.dies_when_named = false;
-        plan.node_is_fenced = false;
+        plan.node_is_fenced = self == Self::FencedSpeak;
         let at = plan.head_falls_at.take();
         match self {
             Self::ArgumentsWaitForRoom => {
@@ -170,6 +172,10 @@ impl Sabotage {
                 plan.node_dies_at = plan.node_dies_at.or(Some(Instant(20_000_000)));
                 plan.dies_with_copies = self == Self::LossesAreFinal;
             }
+            Self::FencedSpeak => {
+                plan.nodes = plan.nodes.max(3);
+                plan.node_dies_at = plan.node_dies_at.or(Some(Instant(60_000_000)));
+            }
             Self::HeldIsUnheard | Self::NamesAreNotAwaited => {
                 plan.node_dies_at = None;
                 plan.head_falls_at = at.or(Some(Instant(20_000_000)));
@@ -244,6 +250,14 @@ impl Cluster {
                 let held = Peer::Held { bundles: vec![], jobs: vec![], removed: vec![] };
                 self.happens(NodeEvent::Peer { from, cover: 0, message: Box::new(held) });
             }
+        }
+    }
+
+    /// What a node hears that is dead to others.
+    pub fn sabotage_fences(&self, why: String) -> NodeEvent {
+        match self.sabotage {
+            Some(Sabotage::FencedSpeak) => NodeEvent::Stop { why },
+            _ => NodeEvent::Fenced { why },
         }
     }
 

@@ -313,7 +313,8 @@ impl Cluster {
         self.host_mut(node).fenced = true;
         let back = self.here.number;
         self.goes_to(node);
-        self.happens(Event::Fenced { why: "it was silent".to_string() });
+        let fenced = self.sabotage_fences("it was silent".to_string());
+        self.happens(fenced);
         self.goes_to(back);
     }
 

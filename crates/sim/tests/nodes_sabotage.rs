@@ -108,3 +108,12 @@ fn a_reply_that_leaves_before_its_call_is_logged_is_found() {
 fn what_went_round_and_is_not_the_result_is_read_as_it() {
     shows(Sabotage::RingsAreTrusted, 500, &["was read and"]);
 }
+
+#[test]
+fn a_fenced_node_that_goes_on_telling_is_found() {
+    shows_in(
+        Sabotage::FencedSpeak,
+        150..=1800,
+        &["but was to start again", "failed for no reason: ActorDied"],
+    );
+}

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use hoplo_base::{ObjectId, ProcessId};
+use hoplo_base::{ActorId, ObjectId, ProcessId};
 use hoplo_core::worker::{BecomeActor, Found, Leave, Next};
 use hoplo_wire::Failure;
 use hoplo_wire::call::{CALL_BACKPRESSURE, CallKind, CallView};
@@ -131,8 +131,9 @@ impl Cluster {
             self.count(if role == Role::Constructor { "restarts of actors" } else { "retries" });
         }
         self.note(|| format!("{id} takes {task}, attempt {attempt}, from {caller}"));
-        if role != Role::Constructor {
-            self.starts_once(header.task, header.attempt, caller, id);
+        match role {
+            Role::Constructor => self.restarts_once(ActorId(task), incarnation),
+            _ => self.starts_once(task, attempt, caller, id),
         }
         self.may_run_here(task);
         for (object, value) in view.refs().expect("callers here write well") {

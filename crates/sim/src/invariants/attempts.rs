@@ -1,6 +1,6 @@
-//! No attempt of a task starts twice, none at an actor that its caller had killed before, and no attempt is used up by a worker that never started it.
+//! No attempt of a task starts twice, no actor pays more than one restart for one death, none at an actor that its caller had killed before, and no attempt is used up by a worker that never started it.
 
-use hoplo_base::{ProcessId, TaskId};
+use hoplo_base::{ActorId, ProcessId, TaskId};
 
 use crate::cluster::Cluster;
 
@@ -38,6 +38,15 @@ impl Cluster {
             );
         }
         self.books.facts.starts.entry(task).or_default().push(attempt);
+    }
+
+    pub fn restarts_once(&mut self, actor: ActorId, incarnation: u32) {
+        let due = self.books.facts.restarts_due(actor);
+        assert!(
+            incarnation as usize <= due,
+            "{actor} starts for the {incarnation}th time again, but was to start again {due} times\n{}",
+            self.story.about(&[actor.to_string()])
+        );
     }
 
     /// Its worker gave it back, before anything of it ran.

@@ -51,7 +51,7 @@ pub struct Facts {
     pub not_read: BTreeSet<ObjectId>,
     /// Nodes that were killed.
     dead_nodes: BTreeSet<NodeNumber>,
-    some_node_drains: bool,
+    nodes_drained: u32,
 }
 
 /// What a process submitted: a task, a method's call, or a constructor.
@@ -84,6 +84,16 @@ struct Actor {
     killed: bool,
     /// Workers that it was at home in and that did not leave by themselves.
     died_in: BTreeSet<ProcessId>,
+    /// Why they died. Each of these may cost it one restart.
+    deaths: BTreeSet<Death>,
+}
+
+/// What a worker dies of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Death {
+    OfWorker(ProcessId),
+    /// Its node died, or is dead to the others and ends. The workers of an actor that begin there again die of the same.
+    OfNode(NodeNumber),
 }
 
 impl Facts {
@@ -147,8 +157,16 @@ impl Facts {
 
     /// The daemon knew it as the home of this actor when it was buried.
     pub fn lived_in(&mut self, actor: ActorId, worker: ProcessId) {
-        if self.died.contains(&worker) {
-            self.actors.entry(actor).or_default().died_in.insert(worker);
+        if !self.died.contains(&worker) {
+            return;
+        }
+        let death = match self.dead_nodes.contains(&worker.node()) {
+            true => Death::OfNode(worker.node()),
+            false => Death::OfWorker(worker),
+        };
+        let actor = self.actors.entry(actor).or_default();
+        if actor.died_in.insert(worker) {
+            actor.deaths.insert(death);
         }
     }
 
@@ -157,12 +175,18 @@ impl Facts {
     }
 
     pub fn node_drains(&mut self) {
-        self.some_node_drains = true;
+        self.nodes_drained += 1;
     }
 
     /// Actors that can start again do so elsewhere.
     pub fn some_node_drains(&self) -> bool {
-        self.some_node_drains
+        self.nodes_drained > 0
+    }
+
+    /// How often it may have started again by now: once for each death, and once for each node that was drained.
+    pub fn restarts_due(&self, actor: ActorId) -> usize {
+        let deaths = self.actors.get(&actor).map_or(0, |actor| actor.deaths.len());
+        deaths + self.nodes_drained as usize
     }
 
     pub fn is_dead_node(&self, node: NodeNumber) -> bool {
@@ -285,7 +309,7 @@ impl Facts {
     /// Of the actor whose method it calls: killed for good, or all its restarts are used up.
     pub fn is_dead(&self, actor: ActorId) -> bool {
         let Some(actor) = self.actors.get(&actor) else { return false };
-        let deaths = actor.died_in.len() as i64;
+        let deaths = actor.deaths.len() as i64;
         actor.killed || (actor.max_restarts >= 0 && deaths > i64::from(actor.max_restarts))
     }
 
