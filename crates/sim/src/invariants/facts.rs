@@ -185,8 +185,17 @@ impl Facts {
 
     /// How often it may have started again by now: once for each death, and once for each node that was drained.
     pub fn restarts_due(&self, actor: ActorId) -> usize {
-        let deaths = self.actors.get(&actor).map_or(0, |actor| actor.deaths.len());
-        deaths + self.nodes_drained as usize
+        self.deaths_of(actor) + self.nodes_drained as usize
+    }
+
+    /// That may have cost it a restart each. Who was in charge of it may die after it ordered a start, of which the next one knows only that: once its home
+    /// is dead, each node's death may be such a one.
+    fn deaths_of(&self, actor: ActorId) -> usize {
+        let Some(it) = self.actors.get(&actor) else { return 0 };
+        let home_is_dead = self.dead_nodes.contains(&actor.0.owner.node());
+        let in_charge =
+            self.dead_nodes.iter().filter(|_| home_is_dead).map(|it| Death::OfNode(*it));
+        it.deaths.iter().copied().chain(in_charge).collect::<BTreeSet<_>>().len()
     }
 
     pub fn is_dead_node(&self, node: NodeNumber) -> bool {
@@ -308,9 +317,9 @@ impl Facts {
 
     /// Of the actor whose method it calls: killed for good, or all its restarts are used up.
     pub fn is_dead(&self, actor: ActorId) -> bool {
-        let Some(actor) = self.actors.get(&actor) else { return false };
-        let deaths = actor.deaths.len() as i64;
-        actor.killed || (actor.max_restarts >= 0 && deaths > i64::from(actor.max_restarts))
+        let Some(it) = self.actors.get(&actor) else { return false };
+        let deaths = self.deaths_of(actor) as i64;
+        it.killed || (it.max_restarts >= 0 && deaths > i64::from(it.max_restarts))
     }
 
     pub fn went_down(&self, actor: ActorId) -> bool {
