@@ -1086,6 +1086,12 @@ pub const MEMBER_WITNESS_WITHIN: Duration = Duration::from_millis(200);
 /// A judge whose turn comes so much later than it asked for was absent, and blames nobody for that time.
 pub const MEMBER_JUDGE_LATE: Duration = Duration::from_millis(30);
 
+/// A judge that was to look at some node for so long, and did not come to it, tells people: it finds the dead so much later.
+pub const MEMBER_JUDGE_BEHIND: Duration = Duration::from_secs(1);
+
+/// It tells so no more often than that, and people see it for twice as long.
+pub const MEMBER_JUDGE_BEHIND_TOLD: Duration = Duration::from_secs(10);
+
 /// A judge that has just begun gives nodes of which it never heard so long to come to it.
 pub const MEMBER_UNHEARD: Duration = Duration::from_secs(3);
 

@@ -156,6 +156,9 @@ fn write_node(out: &mut Vec<u8>, indent: &str, status: &Value) -> Result<()> {
     if let Some(why) = status["control_trouble"].as_str() {
         writeln!(out, "{indent}control  the store takes no rows: {}", shown(why))?;
     }
+    if let Some(why) = status["members_trouble"].as_str() {
+        writeln!(out, "{indent}nodes    {}", shown(why))?;
+    }
     let groups = &status["placement_groups"];
     if (&groups["created"], &groups["waiting"]) != (&Value::from(0), &Value::from(0)) {
         let (created, waiting) = (text(&groups["created"]), text(&groups["waiting"]));

@@ -18,6 +18,9 @@ use rustix::io::Errno;
 pub enum ConnectError {
     #[error("the node daemon refused: {0}")]
     Refused(String),
+    /// A worker that is of no use any more: its job ended while it started, or its node is being drained.
+    #[error("the node daemon told this process to end: {0}")]
+    ToldToEnd(String),
     #[error(
         "the process at the other end has closed the connection: it is no node daemon, or ends"
     )]
@@ -71,6 +74,7 @@ pub(crate) fn greet(
             Ok(Greeted { welcome: *welcome, incoming: heard.incoming, fds: heard.fds })
         }
         ToClient::Refused { reason } => Err(ConnectError::Refused(reason)),
+        ToClient::Exit { reason, .. } => Err(ConnectError::ToldToEnd(reason)),
         other => Err(ConnectError::Refused(format!("unexpected answer {other:?}"))),
     }
 }
@@ -163,6 +167,17 @@ mod tests {
         let error = greeted(b"", false, &mut Wait::for_answer(&mut wanted));
         assert!(matches!(error, ConnectError::Join(JoinError::Interrupted)), "{error}");
         assert!(matches!(greeted(b"", true, &mut soon()), ConnectError::Closed));
+    }
+
+    #[test]
+    fn a_worker_that_was_told_to_end_while_it_started_called_that_an_unexpected_answer() {
+        let mut said = Vec::new();
+        encode(&ToClient::Exit { graceful: true, reason: "its job ended".to_string() }, &mut said);
+        let error = greeted(&said, false, &mut soon());
+        assert!(
+            matches!(&error, ConnectError::ToldToEnd(why) if why == "its job ended"),
+            "{error}"
+        );
     }
 
     #[test]

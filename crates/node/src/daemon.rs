@@ -39,7 +39,9 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use hoplo_base::limits::{RETURN_MEMORY_AFTER, TABLE_ROOM_KEPT, TURN_BYTES_MAX};
+use hoplo_base::limits::{
+    MEMBER_JUDGE_BEHIND_TOLD, RETURN_MEMORY_AFTER, TABLE_ROOM_KEPT, TURN_BYTES_MAX,
+};
 use hoplo_base::{Instant, JobId, ProcessId};
 use hoplo_control::net::cluster::Cluster;
 use hoplo_control::net::head::Founded;
@@ -135,6 +137,8 @@ pub struct Daemon {
     pub(crate) ends_because: String,
     /// Why it is of its cluster no more under this number.
     fenced: Option<String>,
+    /// How late this head was in hearing its nodes, and when it noticed.
+    behind: Option<(Instant, Duration)>,
 }
 
 /// Why a daemon ended.
@@ -391,6 +395,7 @@ impl Daemon {
             wake,
             ends_because: String::new(),
             fenced: None,
+            behind: None,
         };
         daemon.node.set_wall_clock(micros());
         daemon.recall(rows);
@@ -551,6 +556,7 @@ impl Daemon {
                 Word::Head { address } => self.head_is_at(address),
                 Word::HeadSilent { since } => self.handle(Event::HeadSilent { since }),
                 Word::HeadHeard => self.handle(Event::HeadHeard),
+                Word::Behind { by } => self.is_behind(by),
                 Word::Unreached { node, since } => {
                     self.handle(Event::NodeUnreached { node, since });
                 }
@@ -604,6 +610,18 @@ impl Daemon {
     }
 
     /// Its workers may run elsewhere already: they end here, and it goes on under another number.
+    fn is_behind(&mut self, by: Duration) {
+        self.behind = Some((self.now, by));
+        journal::log(format_args!("{}", late_by(by)));
+    }
+
+    /// What people should know of how nodes are heard.
+    pub(crate) fn members_trouble(&self) -> Option<String> {
+        let (at, by) = self.behind?;
+        let is_lately = self.now.since(at) < MEMBER_JUDGE_BEHIND_TOLD * 2;
+        is_lately.then(|| late_by(by))
+    }
+
     fn is_fenced(&mut self, why: String) {
         if self.fenced.is_none() {
             self.fenced = Some(why.clone());
@@ -853,4 +871,12 @@ fn random_u32() -> io::Result<u32> {
     let mut bytes = [0; 4];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     Ok(u32::from_le_bytes(bytes))
+}
+
+fn late_by(by: Duration) -> String {
+    format!(
+        "this head was {:.1} s late in hearing its nodes, so it finds the dead that much later: it was stopped, or its machine has too little CPU for \
+         so many nodes",
+        by.as_secs_f64()
+    )
 }

@@ -22,7 +22,9 @@ use std::time::{Duration, Instant};
 
 use hoplo_base::bundles::whole_cpus;
 use hoplo_base::{FunctionId, JobId, Map, TaskId};
-use hoplo_client::{Client, Hooks, IncomingCall, Nudge, Patience, Room, RunningCall, Work};
+use hoplo_client::{
+    Client, ConnectError, Hooks, IncomingCall, Nudge, Patience, Room, RunningCall, Work,
+};
 use hoplo_folders::Wait;
 use hoplo_wire::call::{CallKind, CallView};
 use hoplo_wire::node::{ACTOR_MOVES, ActorSpec, Replay, Role};
@@ -63,12 +65,16 @@ pub(crate) fn worker_main(py: Python<'_>, fd: i32, runtime_env: Option<&str>) ->
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     current::remember_main_thread();
     PREPARE.get(py)?.call0()?;
-    let client = py
-        .detach(|| {
-            let (hooks, mut wait) = (Box::new(WorkerHooks), Wait::for_ever());
-            Client::connect(socket, Role::Worker, None, hooks, &mut wait)
-        })
-        .map_err(|error| errors::connect_error(py, &error))?;
+    let connected = py.detach(|| {
+        let (hooks, mut wait) = (Box::new(WorkerHooks), Wait::for_ever());
+        Client::connect(socket, Role::Worker, None, hooks, &mut wait)
+    });
+    let client = match connected {
+        Ok(client) => client,
+        // Nobody wants it any more, so nobody needs to hear of it.
+        Err(ConnectError::ToldToEnd(_) | ConnectError::Closed) => return Ok(0),
+        Err(error) => return Err(errors::connect_error(py, &error)),
+    };
     let mut job = client.welcome().config.clone();
     // What this process was forked with is the job's and, over it, that of what it runs.
     job.env =

@@ -1,6 +1,7 @@
 //! What a judge hears and wants.
 
 use std::fmt;
+use std::time::Duration;
 
 use hoplo_base::NodeNumber;
 
@@ -72,6 +73,8 @@ pub enum Effect {
     Verdict { ticket: u64, number: NodeNumber, expected: u64, why: Why },
     /// It speaks, or answers, and was declared dead.
     Tell { number: NodeNumber, why: String },
+    /// For people: the judge is so late, and finds the dead so much later.
+    Behind { by: Duration },
 }
 
 /// Of a verdict.

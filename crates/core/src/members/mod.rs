@@ -25,6 +25,7 @@
 //! - Its turn came late (it was stopped, or its machine was): the time of its absence is added to everybody's last sign. After a long one,
 //!   a silence that was probed before is probed again. Silence is looked at in [`Event::Tick`] alone, which the shell says after all that
 //!   has arrived: heartbeats that waited in a socket count.
+//! - It comes to nobody for a second, since it was stopped, or hears more than it can: it says so ([`Effect::Behind`]), for the dead are found so much later.
 //! - Everybody is silent, nobody is there who could probe for it, and there is more than one of them: it is probably cut off itself, and
 //!   waits for 5 s. (With one node there is nobody to ask, and it is judged as usual.) After that the control store has the last word: a
 //!   control node that is cut off from the other members of a chain cannot write. Where there is one control node, it is right by
@@ -85,6 +86,8 @@ pub struct Judge {
     turned_at: Instant,
     /// When it noticed last that it had been absent for longer than a probe takes.
     back_since: Instant,
+    /// When it told last that it was behind.
+    behind_told_at: Option<Instant>,
     /// Who was asked last to probe for it: the next one takes its turn.
     asked: NodeNumber,
 }
@@ -101,12 +104,14 @@ impl Judge {
             due: BTreeSet::new(),
             turned_at: now,
             back_since: now,
+            behind_told_at: None,
             asked: NodeNumber::first_given(0),
         }
     }
 
     pub fn handle(&mut self, now: Instant, event: Event, effects: &mut Vec<Effect>) {
         self.notice_absence(now);
+        self.tell_if_behind(now, effects);
         match event {
             Event::Acts(acts) => self.on_acts(now, acts),
             Event::Row { number, version, state, near } => {
@@ -196,6 +201,17 @@ impl Judge {
         }
         if late >= limits::MEMBER_JUDGE_LATE {
             self.records.values_mut().for_each(|record| record.was_away(now, late));
+        }
+    }
+
+    /// It was stopped; or so much comes that it is never told all, so no silence is looked at.
+    fn tell_if_behind(&mut self, now: Instant, effects: &mut Vec<Effect>) {
+        let Some(due) = self.next_deadline().filter(|_| self.acts) else { return };
+        let by = now.since(due);
+        let again_at = self.behind_told_at.map(|at| at + limits::MEMBER_JUDGE_BEHIND_TOLD);
+        if by >= limits::MEMBER_JUDGE_BEHIND && again_at.is_none_or(|at| at <= now) {
+            self.behind_told_at = Some(now);
+            effects.push(Effect::Behind { by });
         }
     }
 

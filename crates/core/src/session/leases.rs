@@ -17,9 +17,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use hoplo_base::bundles::whole_cpus;
-use hoplo_base::{ActorId, FunctionId, Instant, LeaseId, ProcessId, ResourceSet, limits};
-use hoplo_wire::Failure;
+use hoplo_base::{ActorId, FunctionId, Instant, LeaseId, ProcessId, ResourceSet, TaskId, limits};
 use hoplo_wire::node::{Shape, Strategy, ToNode};
+use hoplo_wire::{Failure, FailureKind};
 
 use super::call::Stage;
 use super::shapes::{Lease, LeaseAt, Locality, Near, ShapeState, Spread, Wanted};
@@ -288,9 +288,18 @@ impl SessionMachine {
         state.asked = 0;
         state.lacks = ResourceSet::new();
         for seq in std::mem::take(&mut state.queue) {
-            if self.tasks.get(&seq).is_some_and(|task| task.stage == Stage::Queued) {
-                self.fail_task(now, seq, failure, effects);
-            }
+            let Some(task) = self.tasks.get(&seq).filter(|task| task.stage == Stage::Queued) else {
+                continue;
+            };
+            let failure = match failure.kind {
+                FailureKind::TaskUnschedulable => {
+                    let (id, name) = (TaskId { owner: self.me, seq }, &task.call.options.name);
+                    let text = format!("{id} of {name} cannot run: {}", failure.text());
+                    Failure::new(failure.kind, text)
+                }
+                _ => failure.clone(),
+            };
+            self.fail_task(now, seq, &failure, effects);
         }
     }
 

@@ -264,6 +264,6 @@ pub(super) fn in_vain(object: ObjectId, why: &str, failure: Failure) -> Failure 
     if failure.kind != FailureKind::TaskUnschedulable {
         return failure;
     }
-    let text = format!("{object} is lost: {why}. Its task cannot run again: {}", failure.text());
+    let text = format!("{object} is lost: {why}. It cannot be made again: {}", failure.text());
     Failure::new(FailureKind::ObjectLost, text)
 }

@@ -36,6 +36,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use hoplo_base::{NodeNumber, ProcessId};
 use hoplo_control::net::cluster::Cluster;
@@ -114,6 +115,10 @@ pub(crate) enum Word {
         since: hoplo_base::Instant,
     },
     HeadHeard,
+    /// This head is so late in hearing its nodes.
+    Behind {
+        by: Duration,
+    },
     /// No connection to that node comes about, since then.
     Unreached {
         node: NodeNumber,

@@ -517,6 +517,7 @@ impl Turn {
                 Effect::Verdict { ticket, number, expected, why } => {
                     self.shared.say(Word::Verdict { ticket, number, expected, why });
                 }
+                Effect::Behind { by } => self.shared.say(Word::Behind { by }),
                 Effect::Tell { number, why } => {
                     if let Some(&link) = self.speakers.get(&number) {
                         self.hub.send(link, &Said::Member(Message::Dead { why }));

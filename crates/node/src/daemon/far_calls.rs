@@ -141,6 +141,7 @@ impl Daemon {
             | Word::HeadSilent { .. }
             | Word::Head { .. }
             | Word::HeadHeard
+            | Word::Behind { .. }
             | Word::Unreached { .. }
             | Word::Reached { .. }
             | Word::Over => {

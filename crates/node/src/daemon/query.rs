@@ -335,6 +335,7 @@ impl Daemon {
             "waiting": waiting.collect::<Vec<_>>(),
             "history_written": self.node.past_is_written(),
             "control_trouble": self.control.trouble(),
+            "members_trouble": self.members_trouble(),
             "store": {
                 "capacity": totals.capacity_bytes,
                 "stored": totals.stored_bytes,

@@ -147,6 +147,7 @@ impl Plane {
                 Judgement::Verdict { ticket, number, expected, why } => {
                     said.push(Said::Verdict { ticket, node: number, expected, why });
                 }
+                Judgement::Behind { .. } => {}
                 Judgement::Tell { .. } => ns += self.costs.flush + self.costs.frame,
             }
         }

@@ -47,6 +47,35 @@ fn a_judge_that_was_stopped_while_it_probed_probes_again() {
 }
 
 #[test]
+fn a_judge_that_was_stopped_says_so() {
+    let mut world = World::new(5);
+    world.pass(ms(3000));
+    assert_eq!(world.behind, []);
+    world.paused_until = world.now + ms(2000);
+    world.pass(ms(5000));
+    let [by] = world.behind[..] else { panic!("{:?}", world.behind) };
+    assert!(by > ms(1500) && by <= ms(2000), "{by:?}");
+}
+
+/// So much came that it was never told that this was all, and nobody heard that the dead were not found.
+#[test]
+fn a_judge_that_is_never_told_all_says_so_now_and_then() {
+    let mut world = World::new(5);
+    world.pass(ms(3000));
+    for _ in 0..2500 {
+        world.now = world.now + ms(10);
+        world.event(Event::Heartbeat { from: number(1), epoch: 1 });
+    }
+    assert_eq!(world.behind.len(), 3, "{:?}", world.behind);
+    assert!(world.behind.is_sorted() && world.behind[0] >= limits::MEMBER_JUDGE_BEHIND);
+    // Who does not act finds nobody.
+    world.event(Event::Acts(false));
+    world.now = world.now + ms(30_000);
+    world.event(Event::Heartbeat { from: number(1), epoch: 1 });
+    assert_eq!(world.behind.len(), 3);
+}
+
+#[test]
 fn who_dies_while_the_judge_is_stopped_is_found_afterwards() {
     let mut world = World::new(5);
     world.paused_until = world.now + ms(2000);
@@ -175,7 +204,10 @@ fn what_waited_in_a_socket_counts_before_anybody_is_judged() {
     }
     let of_witness = |effect: Effect| match effect {
         Effect::Probe { ticket, via: Some(_), .. } => Some(ticket),
-        Effect::Probe { .. } | Effect::Verdict { .. } | Effect::Tell { .. } => None,
+        Effect::Probe { .. }
+        | Effect::Verdict { .. }
+        | Effect::Tell { .. }
+        | Effect::Behind { .. } => None,
     };
     let tickets: Vec<u64> = effects.drain(..).filter_map(of_witness).collect();
     assert_eq!(tickets.len(), 2, "nodes 0 and 1 are silent, and node 2 was asked");

@@ -65,6 +65,7 @@ struct World {
     open_most: usize,
     verdicts: BTreeMap<u32, (Instant, Why)>,
     told: Vec<NodeNumber>,
+    behind: Vec<Duration>,
 }
 
 /// One way.
@@ -100,6 +101,7 @@ impl World {
             open_most: 0,
             verdicts: BTreeMap::new(),
             told: Vec::new(),
+            behind: Vec::new(),
         };
         for node in 0..nodes {
             world.lives.insert(node, Life::Lives);
@@ -135,6 +137,7 @@ impl World {
                     self.later(WAY * 2, Coming::Store { ticket, number, expected, why });
                 }
                 Effect::Tell { number, why: _ } => self.told.push(number),
+                Effect::Behind { by } => self.behind.push(by),
             }
         }
     }

@@ -345,6 +345,20 @@ fn a_shape_for_which_no_worker_can_be_made_fails_what_waits_for_it() {
 }
 
 #[test]
+fn a_task_for_which_there_is_no_place_was_not_named() {
+    let mut owner = Owner::new();
+    let task = owner.task();
+    let text = "the task needs node abcdef, which is not in this cluster";
+    let failure = Failure::new(FailureKind::TaskUnschedulable, text);
+    owner.handle(Event::LeaseFailed { key: 0, failure });
+    let text = owner.text_of(task.object(0));
+    assert!(
+        text.starts_with("task:") && text.contains(" cannot run: the task needs node"),
+        "{text}"
+    );
+}
+
+#[test]
 fn what_no_node_has_is_said_once_and_again_when_something_else_is_lacking() {
     let mut owner = Owner::new();
     owner.task();
