@@ -33,7 +33,7 @@
 //!
 //! An object's **home** is the node of its owner. What becomes of objects of other homes here is in `on_foreign`, what other
 //! nodes have to do with those of this one in `on_far`, what becomes of a lost one in `on_loss`. When a home dies, another node is in charge
-//! (`on_estate`): what is said of objects at home here holds for those that were inherited. What is to be on several nodes is in `on_copies`.
+//! (`on_estate`): what is said of objects at home here holds for those that were inherited. What a dead owner was to make is made by another process (`on_adopt`). What is to be on several nodes is in `on_copies`.
 //!
 //! Who has which memory is in `memory`, who waits for some in `on_room`, who was asked to give some back in
 //! `on_recall`, where the file has room in `disk`, what it is for in `on_file`, when nobody has room in `full`, which tokens may get lost with
@@ -91,6 +91,7 @@ mod event;
 mod full;
 mod listing;
 mod memory;
+mod on_adopt;
 mod on_copies;
 mod on_delay;
 mod on_estate;
@@ -128,6 +129,7 @@ pub(crate) use references::is_handle;
 use disk::Disk;
 use full::Full;
 use memory::Memory;
+use on_adopt::Adoptions;
 use on_copies::Keepers;
 use on_estate::Estates;
 use on_file::Reserve;
@@ -165,6 +167,7 @@ pub struct ObjectDirectory {
     losses: Losses,
     keepers: Keepers,
     estates: Estates,
+    adoptions: Adoptions,
     memory: Memory,
     /// Stored objects in the arena, least recently used first.
     lru: BTreeMap<u64, ObjectId>,
@@ -241,6 +244,7 @@ impl ObjectDirectory {
             losses: Losses::default(),
             keepers: Keepers::default(),
             estates: Estates::default(),
+            adoptions: Adoptions::default(),
             memory: Memory::new(&config, now),
             lru: BTreeMap::new(),
             mapped: BTreeMap::new(),

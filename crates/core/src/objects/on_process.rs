@@ -1,9 +1,8 @@
-//! Processes come and go; pending objects of the dead find another owner.
+//! Processes come and go; pending objects of the dead are orphans, which others may adopt (`on_adopt`).
 
 use std::collections::BTreeSet;
 
 use hoplo_base::{ObjectId, ProcessId};
-use hoplo_wire::node::ToClient;
 use hoplo_wire::{Failure, FailureKind};
 
 use super::ObjectDirectory;
@@ -86,39 +85,5 @@ impl ObjectDirectory {
             self.undecided.insert(object);
         }
         self.note(object, "orphaned", None);
-    }
-
-    /// A pending object whose owner is dead goes to a process that holds it or waits for it, with
-    /// everything that the same task makes. Not before it is decided that nobody made it.
-    pub(super) fn adopt(&mut self, object: ObjectId, effects: &mut Vec<Effect>) {
-        let Some(record) = self.records.get(&object) else { return };
-        let State::Orphaned { lineage: Ok(lineage), .. } = &record.state else { return };
-        if self.undecided.contains(&object) || record.unannounced || self.has_adopter(object) {
-            return;
-        }
-        // The one that joined first: where it is the driver, it is there as long as the job.
-        let waiting = record.waiting.keys().copied().find(|process| *process != self.haul);
-        let Some(heir) = record.holders().min().or(waiting) else {
-            return self.adopt_far(object, effects);
-        };
-        let lineage = lineage.clone();
-        let task = object.task.object(0)..=object.task.object(u32::MAX);
-        let mut objects = Vec::new();
-        for (object, record) in self.records.range_mut(task) {
-            if let State::Orphaned { lineage: Ok(lineage), .. } = &record.state
-                && !record.unannounced
-            {
-                let lineage = Some(lineage.clone());
-                record.state = State::Pending { owner: heir, lineage };
-                objects.push(*object);
-            }
-        }
-        for object in &objects {
-            self.undecided.remove(object);
-            self.index(*object, heir);
-            self.note(*object, "adopted", Some(heir));
-        }
-        let message = ToClient::Adopt { lineage, objects };
-        effects.push(Effect::Send { to: heir, message });
     }
 }
