@@ -4,9 +4,9 @@ use hoplo_base::limits::COPY_RETRY;
 use hoplo_wire::peer::Known;
 
 use super::far::{
-    Full, R1, THERE, YONDER, copied, far_sealed, foreign, forget, gone, home, pull, pull_in,
-    stored, told,
+    R1, THERE, YONDER, copied, far_sealed, foreign, forget, gone, home, pull, pull_in, stored, told,
 };
+use super::secondary::Full;
 use super::*;
 
 fn ask(node: NodeNumber, object: ObjectId, copies: u8) -> Effect {

@@ -3,6 +3,7 @@
 mod copies;
 mod estates;
 mod far;
+mod foreign;
 mod full;
 mod losses;
 mod model;
@@ -14,6 +15,7 @@ mod recalls;
 mod references;
 mod replies;
 mod room;
+mod secondary;
 mod speeds;
 mod wants;
 
