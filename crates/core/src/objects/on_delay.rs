@@ -1,13 +1,14 @@
-//! Who waits for bytes that were lost, and are made again, hears of it.
+//! Who waits for what was lost, and is made again, hears of it.
 //!
 //! ```text
-//!   home: lost --Delayed--> each node that waits --Delayed--> each process there that waits for the bytes
+//!   home: lost --Delayed--> each node that waits --Delayed--> each process there that waits for it
 //!                                                                 |
 //!          a task that waits for it as an argument, and has not begun: its call goes back to its caller,
 //!          which waits for a word (`WantWord`) and holds nothing meanwhile
 //! ```
 //! Otherwise such a task would keep its worker, with the GPUs and custom resources that it was granted, which the task that makes the
-//! argument again may need. Who begins to wait while it is made hears it at once.
+//! argument again may need. Who begins to wait while it is made hears it at once. Who waits for a word only hears it, too: its process asks once, and a task there
+//! may come to need the bytes later.
 //!
 //! What the caller's node knew of the object, if that is not its home, is as old as the loss: a word of that would send the task back at once.
 //! So the caller says `Misplaced` first.
@@ -17,27 +18,26 @@ use hoplo_wire::node::ToClient;
 
 use super::ObjectDirectory;
 use super::event::Effect;
-use super::record::State;
+use super::record::{Record, State};
 
 impl ObjectDirectory {
-    /// It is made again: all who wait for its bytes hear it.
+    /// It is made again: all who wait for it hear so.
     pub(super) fn tell_delayed(&self, object: ObjectId, effects: &mut Vec<Effect>) {
         let record = &self.records[&object];
-        let readers = record.readers().filter(|process| *process != self.haul);
-        effects.extend(readers.map(|to| delayed(to, object)));
+        let waiting = record.waiting.keys().copied().filter(|process| *process != self.haul);
+        effects.extend(waiting.map(|to| delayed(to, object)));
         effects.extend(record.far_waiting().map(|node| Effect::TellDelayed { node, object }));
     }
 
-    /// The process begins to wait for its bytes.
+    /// The process begins to wait for it.
     pub(super) fn tell_if_delayed(
         &self,
         to: ProcessId,
         object: ObjectId,
         effects: &mut Vec<Effect>,
     ) {
-        let reads =
-            |record: &super::record::Record| record.remade && record.readers().any(|it| it == to);
-        if self.records.get(&object).is_some_and(reads) {
+        let waits = |record: &Record| record.remade && record.waiting.contains_key(&to);
+        if self.records.get(&object).is_some_and(waits) {
             effects.push(delayed(to, object));
         }
     }

@@ -206,12 +206,6 @@ impl Record {
         self.waiting.values().any(|need| *need == Need::Bytes)
     }
 
-    /// Those who wait for its bytes.
-    pub(super) fn readers(&self) -> impl Iterator<Item = ProcessId> {
-        let readers = self.waiting.iter().filter(|(_, need)| **need == Need::Bytes);
-        readers.map(|(process, _)| *process)
-    }
-
     pub(super) fn waits_for(&mut self, process: ProcessId, need: Need) {
         let entry = self.waiting.entry(process).or_insert(need);
         *entry = need.max(*entry);
