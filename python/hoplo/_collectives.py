@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 from . import _core, _options, _strategy
 from ._folding import Fold, check_op
@@ -28,6 +28,10 @@ ring; others are folded as they come."""
 _COMES_WITHIN = 5.0
 """Seconds that nodes keep what was folded so far for a member that does not come: it lies in
 memory, and cannot go to disk."""
+
+_PART_BYTES_MIN = 64 * 1024
+"""Arrays of an `all_to_all` from this size on come from the member itself. Smaller ones are
+objects of their own, which come with their calls."""
 
 _TRIES_MAX = 4
 """Nodes may die, and objects move, while members are folded on their way."""
@@ -238,7 +242,7 @@ def all_to_all(refs: Sequence[Ref]) -> list[Ref]:
         turned = _task("hoplo.all_to_all", _turn, n, None).remote(members, *given)
         return [turned] if n == 1 else list(turned)
     deal = _task("hoplo.all_to_all", _deal, n, None).options(_near_first=True)
-    dealt = [deal.remote(ref, n, member) for member, ref in zip(members, given, strict=True)]
+    dealt = [deal.remote(ref, n, member, [ref]) for member, ref in zip(members, given, strict=True)]
     parts = [[one] for one in dealt] if n == 1 else dealt
     collect = _task("hoplo.all_to_all", _collect, 1, None).options(_near_first=True)
     columns = zip(given, zip(*parts, strict=True), strict=True)
@@ -415,8 +419,52 @@ def _gather(*values: Any) -> list[Any]:
     return list(values)
 
 
-def _collect(_lies_near: list[Ref], *parts: Any) -> list[Any]:
-    return list(parts)
+class _Place(NamedTuple):
+    """An array that lies in a member, in place of it: it is fetched from there."""
+
+    member: Ref
+    at: int
+    """Its number in the member."""
+    node: int
+    """Has the member in its store."""
+    start: int
+    """Of its first byte in the bytes of the member."""
+    dtype: Any
+    shape: tuple[int, ...]
+
+    def read(self) -> Any:
+        return _core.get(self.member)[self.at]
+
+
+def _collect(_lies_near: list[Ref], *parts: Any) -> Any:
+    if not any(isinstance(part, _Place) for part in parts):
+        return list(parts)
+    return _assembled(parts) or [
+        part.read() if isinstance(part, _Place) else part for part in parts
+    ]
+
+
+def _assembled(parts: Sequence[Any]) -> Any:
+    """A list of them, with those that lie at other nodes fetched into it. None: they cannot be had
+    so."""
+    import numpy as np
+
+    here = _core.this_node()
+    items: list[Any] = []
+    wanted = []
+    for part in parts:
+        if not isinstance(part, _Place):
+            items.append(part)
+        elif part.node == here:
+            items.append(part.read())
+        else:
+            # Nobody touches its memory.
+            array = np.empty(part.shape, part.dtype)
+            address = array.__array_interface__["data"][0]
+            wanted.append((address, array.nbytes, part.member, part.node, part.start))
+            array.flags.writeable = False
+            items.append(array)
+    return _core.assemble(items, wanted)
 
 
 def _all_small(refs: list[Ref]) -> bool:
@@ -443,7 +491,7 @@ def _scatter(value: Any, n: int, whose: str) -> Any:
     return value if n == 1 else np.array_split(value, n)
 
 
-def _deal(value: Any, n: int, whose: str) -> Any:
+def _deal(value: Any, n: int, whose: str, member: Sequence[Ref] = ()) -> Any:
     kind = type(value).__name__
     if not isinstance(value, list | tuple):
         raise TypeError(f"{whose} is of type {kind}: a list or tuple of {n} items is needed")
@@ -451,7 +499,27 @@ def _deal(value: Any, n: int, whose: str) -> Any:
         raise ValueError(
             f"{whose} is a {kind} of {len(value)} items: {n} are needed, one for each part"
         )
-    return value[0] if n == 1 else value
+    dealt = _places(value, member[0]) if member else value
+    return dealt[0] if n == 1 else dealt
+
+
+def _places(value: Any, member: Ref) -> Any:
+    """In place of large arrays where they lie, if there is nothing but arrays in the member."""
+    import numpy as np
+
+    if not any(isinstance(item, np.ndarray) and item.nbytes >= _PART_BYTES_MIN for item in value):
+        return value
+    places = _core.places_of(member)
+    sizes = [item.nbytes if isinstance(item, np.ndarray) else None for item in value]
+    if places is None or [size for _, size in places] != sizes:
+        return value
+    here = _core.this_node()
+    return [
+        _Place(member, at, here, start, item.dtype, item.shape)
+        if size >= _PART_BYTES_MIN and item.flags.c_contiguous
+        else item
+        for at, (item, (start, size)) in enumerate(zip(value, places, strict=True))
+    ]
 
 
 def _turn(members: list[str], *values: Any) -> Any:

@@ -226,6 +226,11 @@ def fold_as_they_come(
     make it, or if `batches` ends before the last member came.
     """
 
+def assemble(
+    items: list[Any], parts: list[tuple[int, int, ObjectRef[Any], int, int]]
+) -> Folded | None: ...
+def places_of(ref: ObjectRef[Any]) -> list[tuple[int, int]] | None: ...
+def this_node() -> int: ...
 def is_stored(ref: ObjectRef[Any]) -> bool:
     """Whether this process knows that it has a value, which lies in the store of some node."""
 

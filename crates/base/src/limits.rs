@@ -472,6 +472,15 @@ pub const PULL_LOOK: Duration = Duration::from_millis(100);
 /// Looks in a row that find less than half of the best one before another node is taken.
 pub const PULL_SLOW_LOOKS: u32 = 2;
 
+/// Assemblies under way at once at one node; each has room. Others wait.
+pub const ASSEMBLIES_AT_ONCE: usize = 4;
+
+/// Parts of one assembly.
+pub const ASSEMBLY_PARTS_MAX: usize = 4096;
+
+/// At least two parts of an assembly are on their way, and as many as have so many bytes together. With more each source would send a little to everybody.
+pub const ASSEMBLY_AHEAD_BYTES: u64 = 1 << 20;
+
 /// Objects that one other node may be fetching from here at once.
 pub const SERVES_MAX: usize = 2 * PULLS_MAX;
 

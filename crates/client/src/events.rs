@@ -218,6 +218,7 @@ impl Client {
             | ToClient::GroupState { request, .. }
             | ToClient::KvAnswer { request, .. }
             | ToClient::Reduced { request, .. }
+            | ToClient::Assembled { request, .. }
             | ToClient::Answer { request, .. } => self.answer(request, message),
             ToClient::ExtentRecall { bytes } => {
                 let mut core = self.core.lock();

@@ -28,6 +28,7 @@
 //! makes a system call unless somebody sleeps.
 
 mod ask;
+mod assemblies;
 mod behind;
 mod calls;
 mod client;

@@ -93,7 +93,7 @@ impl Reducing {
     }
 }
 
-/// What nodes folded: it lies in the store, and is no object yet.
+/// What nodes folded, or assembled: it lies in the store, and is no object yet.
 pub struct Made {
     allocation: Option<Allocation>,
     /// The request, if other nodes wait for the word that it has become the result.
@@ -101,6 +101,16 @@ pub struct Made {
 }
 
 impl Made {
+    /// For nobody but its task.
+    pub(crate) fn new(allocation: Allocation) -> Self {
+        Self { allocation: Some(allocation), awaited: None }
+    }
+
+    /// Where it begins.
+    pub fn as_mut_ptr(&self) -> *mut u8 {
+        self.allocation.as_ref().expect("only the end takes it").as_mut_ptr()
+    }
+
     /// To be sealed as the result that was named.
     pub fn into_result(mut self) -> Allocation {
         self.allocation.take().expect("only the end takes it")

@@ -99,6 +99,11 @@ impl Store {
     /// What the haul wrote and sealed there is ours to write on, with its slot and its pages.
     pub(crate) fn take_over(&mut self, location: Location) -> Room {
         assert!(self.unseal(location), "nobody else knows of it");
+        self.take_room(location)
+    }
+
+    /// What the haul wrote there, and did not seal, is ours as well.
+    pub(crate) fn take_room(&mut self, location: Location) -> Room {
         let Location { slot, offset, len, .. } = location;
         let end = offset + rounded(len);
         self.free.insert_used(offset..end);

@@ -24,6 +24,7 @@ mod actor;
 mod actor_call;
 mod args;
 mod ask;
+mod assembled;
 mod awaiting;
 mod calls;
 mod context;
@@ -74,6 +75,8 @@ mod _core {
     use super::actor_call::ActorCall;
     #[pymodule_export]
     use super::ask::{kv_delete, kv_get, kv_keys, kv_put, query};
+    #[pymodule_export]
+    use super::assembled::{assemble, places_of, this_node};
     #[pymodule_export]
     use super::awaiting::Awaiter;
     #[pymodule_export]

@@ -12,7 +12,7 @@ use crate::refs::ObjectRef;
 use crate::session::{self, Session};
 use crate::{context, python, values};
 
-/// What nodes folded on its way to this one: a value that lies in the store, and is no object yet.
+/// What nodes folded on its way to this one, or brought together here: a value that lies in the store, and is no object yet.
 #[pyclass(frozen, module = "hoplo._core")]
 pub(crate) struct Folded {
     made: Mutex<Option<Made>>,
@@ -32,7 +32,7 @@ impl Folded {
 }
 
 impl Folded {
-    fn new(py: Python<'_>, made: Made) -> PyResult<Bound<'_, Self>> {
+    pub(crate) fn new(py: Python<'_>, made: Made) -> PyResult<Bound<'_, Self>> {
         let made = Mutex::new(Some(made));
         Bound::new(py, Self { made, _looked_at: values::LookedAt::begin() })
     }

@@ -5,15 +5,16 @@ mod questions;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use hoplo_base::{ActorId, FunctionId, JobId, ObjectId, ProcessId};
+use hoplo_base::{ActorId, FunctionId, JobId, NodeNumber, ObjectId, ProcessId};
 use hoplo_core::session::{CreateActor, Effect, SessionMachine};
 use hoplo_wire::node::{ActorCreated, KvOperation, ToClient, ToNode};
-use hoplo_wire::{FoldOp, Location, Value, Wish};
+use hoplo_wire::{FoldOp, Location, Part, Value, Wish};
 
 use crate::cluster::{Cluster, Step};
 use crate::fiber::{Fiber, Flow, Wait};
 use crate::haul::sum;
-use crate::memory::encode_content;
+use crate::host::Host;
+use crate::memory::{decode_content, encode_content};
 use crate::sabotage::Sabotage;
 use crate::workload::KvStep;
 
@@ -95,6 +96,7 @@ impl Cluster {
             | ToClient::GroupCreated { request, .. }
             | ToClient::GroupState { request, .. }
             | ToClient::Reduced { request, .. }
+            | ToClient::Assembled { request, .. }
             | ToClient::KvAnswer { request, .. } => {
                 self.client(id).asks.answers.insert(request, message);
             }
@@ -200,6 +202,11 @@ impl Cluster {
             }
             let mut members: Vec<ObjectId> = stored[stored.len() - many..].to_vec();
             fiber.reducing.clone_from(&members);
+            if pick.is_multiple_of(4)
+                && let Some(flow) = self.assembles(id, fiber)
+            {
+                return flow;
+            }
             self.note(|| format!("{id} reduces {members:?}"));
             // What comes of a ring is to be this one.
             let for_all = self.rng.one_in(2).then(|| self.client(id).session.next_put());
@@ -254,8 +261,81 @@ impl Cluster {
                 });
                 Flow::Next
             }
+            Ok(ToClient::Assembled { result: Ok(location), .. }) => {
+                self.count("assemblies");
+                if let Some(object) = self.takes_assembled(id, fiber, location) {
+                    fiber.keeps(object);
+                }
+                Flow::Next
+            }
+            Ok(ToClient::Assembled { result: Err(why), .. }) => {
+                self.note(|| format!("{id} hears that it cannot be assembled: {why}"));
+                self.count("assemblies that were in vain");
+                Flow::Next
+            }
             Ok(other) => panic!("{id} asks for a sum, not {other:?}"),
         }
+    }
+
+    /// A part of each member, where some other node has it.
+    fn assembles(&mut self, id: ProcessId, fiber: &mut Fiber) -> Option<Flow> {
+        let (mut parts, mut bytes) = (Vec::new(), 0);
+        for object in fiber.reducing.clone() {
+            let Some(Value::Stored(location)) = self.client(id).session.value(object).cloned()
+            else {
+                return None;
+            };
+            let here = self.here.number;
+            let has = |host: &&Host| {
+                let place = host.daemon.node.objects.place_of(object);
+                host.number != here && !host.dead && place.is_some_and(|place| place.is_here)
+            };
+            let nodes: Vec<NodeNumber> = self.hosts().filter(has).map(|host| host.number).collect();
+            let others = self.living().into_iter().filter(|node| *node != here).collect::<Vec<_>>();
+            // Now and then one that does not have it.
+            let nodes = if nodes.is_empty() && self.rng.one_in(8) { others } else { nodes };
+            let node = *nodes.get(self.rng.below(nodes.len().max(1) as u64) as usize)?;
+            let (from, len) = (location.len / 4, (location.len / 2).max(1));
+            let at = bytes + 3;
+            parts.push(Part { object, node, from, len, at });
+            bytes = at + len;
+        }
+        self.note(|| format!("{id} assembles {parts:?}"));
+        fiber.assembling = parts.iter().map(|part| part.at).collect();
+        let gives_up = self.rng.one_in(8);
+        let flow = self.ask(id, fiber, |request| ToNode::Assemble { request, bytes, parts });
+        if let Some(request) = fiber.request.filter(|_| gives_up) {
+            let after = Duration::from_micros(self.rng.below(4000));
+            self.after(after, Step::SaysMore(id));
+            self.client(id).asks.to_say.push_back(ToNode::AssembleOver { request });
+        }
+        Some(flow)
+    }
+
+    /// Each part came once, and is of its object. The room is this process's: it puts what these give together, or has no use for it.
+    fn takes_assembled(
+        &mut self,
+        id: ProcessId,
+        fiber: &mut Fiber,
+        location: Location,
+    ) -> Option<ObjectId> {
+        let mut came = self.here.carrier.hauler.take_parts(location.slot);
+        let members = std::mem::take(&mut fiber.reducing);
+        for (at, member) in std::mem::take(&mut fiber.assembling).into_iter().zip(&members) {
+            let content = came.remove(&at).expect("XFER-14: all parts came");
+            let (token, wanted) = (decode_content(&content).0, self.books.value_of(*member));
+            assert_eq!(token, wanted, "{id}: what came is no part of {member}");
+        }
+        self.client(id).extents.takes_over(location);
+        if self.rng.one_in(4) {
+            self.count("assemblies that nobody needed");
+            self.client(id).extents.reclaim(location);
+            return None;
+        }
+        let token = sum(members.into_iter().map(|it| self.books.value_of(it)));
+        let object = self.client(id).session.next_put();
+        self.puts_there(id, object, token, (location, encode_content(token, &[], 0)));
+        Some(object)
     }
 
     pub fn says_more(&mut self, id: ProcessId) {

@@ -3,6 +3,7 @@
 //! What lies in a store is short here, however long the object is said to be: each piece says its place, and brings all of it.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 
 use hoplo_base::limits::BULK_CHUNK_BYTES;
 use hoplo_base::{NodeNumber, ObjectId};
@@ -22,6 +23,8 @@ pub struct Hauler {
     receiving: BTreeMap<u64, Receiving>,
     /// What came to a slot last.
     contents: BTreeMap<u32, Vec<u8>>,
+    /// What came to a slot of which others write parts as well, by place.
+    parts: BTreeMap<u32, BTreeMap<u64, Vec<u8>>>,
     /// None is empty.
     sending: BTreeMap<NodeNumber, VecDeque<Sending>>,
 }
@@ -31,6 +34,8 @@ struct Receiving {
     from: NodeNumber,
     place: Place,
     written: u64,
+    /// Of a part: its place, and the end of it in its object.
+    part: Option<(u64, u64)>,
     /// Pinned, and folded into what comes.
     operands: Vec<Location>,
     ring: Option<Round>,
@@ -82,7 +87,8 @@ impl Receiving {
 
     /// Bytes that come.
     fn len(&self) -> u64 {
-        self.ring.as_ref().map_or(self.place.len, |it| it.walk.lap.comes())
+        let all = self.part.map_or(self.place.len, |(_, until)| until);
+        self.ring.as_ref().map_or(all, |it| it.walk.lap.comes())
     }
 }
 
@@ -116,7 +122,12 @@ impl Hauler {
 
     /// What comes there.
     fn coming(&self, slot: u32) -> Option<&Receiving> {
-        self.receiving.values().find(|it| it.place.slot == slot)
+        self.receiving.values().find(|it| it.place.slot == slot && it.part.is_none())
+    }
+
+    /// What came to the parts of a room, by place.
+    pub fn take_parts(&mut self, slot: u32) -> BTreeMap<u64, Vec<u8>> {
+        self.parts.remove(&slot).unwrap_or_default()
     }
 
     /// Whose turn it is, and how many bytes it may send.
@@ -180,14 +191,21 @@ impl Cluster {
             let hauler = &mut self.here.carrier.hauler;
             match order {
                 Order::Receive { ticket, from, place, written } => {
+                    let (operands, ring, part) = (Vec::new(), None, None);
+                    let receiving = Receiving { from, place, written, part, operands, ring };
+                    hauler.receiving.insert(ticket, receiving);
+                }
+                Order::ReceivePart { ticket, from, place, at, offset, until } => {
+                    let (written, part) = (offset, Some((at, until)));
                     let (operands, ring) = (Vec::new(), None);
-                    let receiving = Receiving { from, place, written, operands, ring };
+                    let receiving = Receiving { from, place, written, part, operands, ring };
                     hauler.receiving.insert(ticket, receiving);
                 }
                 Order::Fold { ticket, from, place, written, operands, ring, .. } => {
                     if self.pins_all(ticket, &operands) {
                         let ring = ring.map(|(at, of)| Round::new(at, of, place.len));
-                        let receiving = Receiving { from, place, written, operands, ring };
+                        let part = None;
+                        let receiving = Receiving { from, place, written, part, operands, ring };
                         self.here.carrier.hauler.receiving.insert(ticket, receiving);
                     }
                 }
@@ -214,8 +232,8 @@ impl Cluster {
                         self.hauled(Done::Behind { to, ticket, bytes });
                     }
                 }
-                Order::Send { to, ticket, location, offset, made: _ } => {
-                    self.sends(to, ticket, location, offset, None);
+                Order::Send { to, ticket, location, offset, until, made: _ } => {
+                    self.sends((to, ticket), location, offset..until, None);
                 }
                 Order::Relay { to, ticket, place, offset: next } => {
                     if let Some(receiving) = hauler.coming(place.slot) {
@@ -246,14 +264,15 @@ impl Cluster {
 
     fn sends(
         &mut self,
-        to: NodeNumber,
-        ticket: u64,
+        (to, ticket): (NodeNumber, u64),
         location: Location,
-        next: u64,
+        bytes: Range<u64>,
         walk: Option<Walk>,
     ) {
+        let next = bytes.start;
         if self.here.memory.pin(location, haul(self.here.number)) {
             let Location { slot, offset, len, .. } = location;
+            let len = len.min(bytes.end);
             let (place, pinned) = (Place { slot, offset, len }, Some(location));
             let queue = self.here.carrier.hauler.sending.entry(to).or_default();
             queue.push_back(Sending { ticket, place, next, pinned, walk });
@@ -390,6 +409,15 @@ impl Cluster {
         let before = receiving.written;
         receiving.written += len;
         let slot = receiving.place.slot;
+        if let Some((at, until)) = receiving.part {
+            assert!(receiving.written <= until, "XFER-14: more comes than was asked for");
+            if receiving.written == until {
+                hauler.receiving.remove(&ticket);
+                hauler.parts.entry(slot).or_default().insert(at, chunk[24..].to_vec());
+                self.hauled(Done::PartCame { ticket });
+            }
+            return;
+        }
         self.lags_perhaps(slot);
         let hauler = &mut self.here.carrier.hauler;
         let receiving = hauler.receiving.get_mut(&ticket).expect("it was just there");
@@ -434,7 +462,8 @@ impl Cluster {
         }
         let generation = self.here.memory.seal(slot, offset, content);
         for (to, Sending { ticket, next, walk, .. }) in relays {
-            self.sends(to, ticket, Location { slot, generation, offset, len }, next, walk);
+            let location = Location { slot, generation, offset, len };
+            self.sends((to, ticket), location, next..u64::MAX, walk);
         }
         self.count("objects that were pulled");
         self.hauled(Done::Received { ticket, generation });

@@ -12,6 +12,7 @@
 //! Bytes from a peer are never trusted: every parse returns `Malformed`, never panics.
 
 mod arc_bytes;
+pub mod assembly;
 pub mod bytes;
 pub mod call;
 pub mod control;
@@ -31,6 +32,7 @@ pub mod reply;
 pub mod shared;
 pub mod why;
 
+pub use assembly::Part;
 pub use bytes::Malformed;
 pub use fold::{Fold, FoldOp, NoReduce, Ring, Wish};
 pub use object::{Failure, FailureKind, Location, Value};
@@ -38,4 +40,4 @@ pub use reason::Reason;
 pub use shared::Shared;
 
 /// Both ends of every connection must have the same; raised with every change of a layout.
-pub const PROTOCOL_VERSION: u32 = 33;
+pub const PROTOCOL_VERSION: u32 = 34;

@@ -149,12 +149,13 @@ pub enum Peer {
         node: NodeNumber,
         objects: Vec<ObjectId>,
     },
-    /// Send its bytes from `offset` on, over the bulk socket, as chunks under this ticket of the asker's. `turn`: as the home told
-    /// the asker.
+    /// Send its bytes from `offset` on, as far as `until` if it has so many, over the bulk socket, as chunks under this ticket of the asker's. `turn`: as the home
+    /// told the asker.
     FetchBytes {
         ticket: u64,
         object: ObjectId,
         offset: u64,
+        until: u64,
         turn: u64,
     },
     /// Not (or no more): it is not here, or cannot be read now.

@@ -260,6 +260,7 @@ impl Node {
             None => {
                 let obituary = obituary.headline();
                 self.process_gone_in_reduces(id);
+                self.process_gone_in_transfers(id);
                 self.pass_to_objects(objects::Event::ProcessGone { process: id, obituary });
                 self.pass_to_pool(workers::Event::Gone { process: id });
             }

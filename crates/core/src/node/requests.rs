@@ -103,6 +103,10 @@ impl Node {
                 self.reduce_more(from, request, &members, more);
             }
             ToNode::ReduceOver { request } => self.reduce_over(from, request),
+            ToNode::Assemble { request, bytes, parts } => {
+                self.assemble(from, request, bytes, parts);
+            }
+            ToNode::AssembleOver { request } => self.assemble_over(from, request),
 
             ToNode::Export { function, bytes, contains } => {
                 self.export(FunctionEntry::whole(job, function, bytes, contains));

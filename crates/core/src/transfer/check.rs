@@ -41,6 +41,7 @@ impl Transfer {
         let under_way = self.pulls.len() - self.queue.len();
         assert!(under_way <= PULLS_MAX, "XFER-5: {under_way}");
         assert!(self.queue.is_empty() || under_way == PULLS_MAX, "XFER-5: {under_way}");
+        slots.extend(self.check_assemblies());
         slots.extend(self.wholes.values().map(|whole| whole.location.slot));
         let twice =
             |made: &ObjectId| self.wholes.contains_key(made) || self.pulls.contains_key(made);

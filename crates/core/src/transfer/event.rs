@@ -1,8 +1,8 @@
 //! What happens to transfers, and what is asked for.
 
-use hoplo_base::{NodeNumber, ObjectId};
+use hoplo_base::{NodeNumber, ObjectId, ProcessId};
 use hoplo_wire::node::ToClient;
-use hoplo_wire::{Failure, Fold, FoldOp, Location, Value};
+use hoplo_wire::{Failure, Fold, FoldOp, Location, Part, Value};
 
 /// Where the bytes of a pulled object go: in the arena or, from its end on, in the spill file, as in a `Location`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +65,23 @@ pub enum Event {
         sealed: bool,
     },
 
+    /// `ToNode::Assemble`: none of the parts is of this node.
+    AssembleAsked {
+        asker: ProcessId,
+        request: u64,
+        bytes: u64,
+        parts: Vec<Part>,
+    },
+    /// `ToNode::AssembleOver`.
+    AssembleOver {
+        asker: ProcessId,
+        request: u64,
+    },
+    /// A process of this node.
+    ProcessGone {
+        process: ProcessId,
+    },
+
     /// Of the shell.
     Done(Done),
 
@@ -75,6 +92,7 @@ pub enum Event {
         ticket: u64,
         object: ObjectId,
         offset: u64,
+        until: u64,
         turn: u64,
         /// The directory has all of it, though it may still be being pulled: a worker of this node made it meanwhile.
         is_here: bool,
@@ -164,6 +182,18 @@ pub enum Effect {
         failure: Failure,
     },
 
+    /// What was asked for lies there, not sealed. Its room and slot are those of the process.
+    Assembled {
+        asker: ProcessId,
+        request: u64,
+        location: Location,
+    },
+    NotAssembled {
+        asker: ProcessId,
+        request: u64,
+        why: String,
+    },
+
     /// To the shell.
     Order(Order),
 
@@ -182,6 +212,7 @@ pub enum Effect {
         ticket: u64,
         object: ObjectId,
         offset: u64,
+        until: u64,
         turn: u64,
     },
     /// `Peer::NoBytes`.
@@ -218,7 +249,10 @@ pub enum Effect {
 pub enum Order {
     /// Chunks of this ticket that come from this node begin with the byte at `written`: write each to its place.
     Receive { ticket: u64, from: NodeNumber, place: Place, written: u64 },
-    /// The same, and fold the operands into it as it comes. It counts as written when that is done.
+    /// Chunks of this ticket that come from this node are the bytes from `offset` to `until` of an object: write them to the place, from `at` on. Answered by `PartCame`, or by
+    /// `Stopped`.
+    ReceivePart { ticket: u64, from: NodeNumber, place: Place, at: u64, offset: u64, until: u64 },
+    /// The same as `Receive`, and fold the operands into it as it comes. It counts as written when that is done.
     Fold {
         ticket: u64,
         from: NodeNumber,
@@ -237,12 +271,13 @@ pub enum Order {
     StopReceive { ticket: u64 },
     /// How much of it is there? `Done::Seen`, unless it has ended.
     Look { ticket: u64 },
-    /// Pin it, and send its bytes from `offset` on.
+    /// Pin it, and send its bytes from `offset` on, as far as `until` if it has so many.
     Send {
         to: NodeNumber,
         ticket: u64,
         location: Location,
         offset: u64,
+        until: u64,
         /// It was folded here, and is no object: as soon as it is sent, a process may get it (`HandOver`). Then nobody reads there any more.
         made: bool,
     },
@@ -263,6 +298,10 @@ pub enum Done {
     Received {
         ticket: u64,
         generation: u32,
+    },
+    /// All bytes of a part are written.
+    PartCame {
+        ticket: u64,
     },
     /// The first `written` bytes are there, and no more will be written.
     Stopped {

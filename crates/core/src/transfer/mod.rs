@@ -33,10 +33,14 @@
 //! A node may be asked to fold objects of its own into what comes, as it comes (`on_fold`). That is a pull, too. In a ring, or a train, what it makes may become an
 //! object here that other nodes make as well (`on_ring`).
 //!
+//! # Assemblies
+//! A process may have parts of objects of other nodes brought into one room (`on_assemble`).
+//!
 //! # What the shell promises
 //! - `Order::Receive`, and what is folded, is answered once: by `Received`, when all bytes are written and the slot is sealed, or by `Stopped`, and then it
 //!   writes there no more. It stops by itself when what comes cannot be right or its link was lost, and when it is told to
 //!   (`StopReceive`, to which nothing else is an answer: it may come after `Received`).
+//! - `Order::ReceivePart` is answered as `Receive`, but by `PartCame`.
 //! - `Order::Send` and `Order::Relay` are answered once, by `Sent` or `SendFailed`, or taken back by `StopSend` or `Clear`.
 //!
 //! # Invariants
@@ -51,6 +55,7 @@
 //! - XFER-7: each `Begin` has one end: `Seal`, `PullFailed` or `PullDenied`. One that comes while its object is being pulled has the end of
 //!   that pull.
 //! - XFER-12: a fold that was asked for is wanting, being pulled, whole, or over; each that cannot be made is told once (`NoFold`).
+//! - XFER-14: each assembly that was asked for has one end, `Assembled` or `NotAssembled`. Until then it waits for its turn, for room, or for a part.
 //! - XFER-8: what is pulled in one turn is relayed to who asks in a later turn only. So along a chain turns fall, and nobody waits for
 //!   itself. A ring has no first one; there each begins to send before anything comes.
 //! - XFER-13: what was made for a result that others make as well is sealed under the name of the result only if its asker has said that the result has these bytes.
@@ -70,6 +75,7 @@
 mod check;
 mod event;
 mod folding;
+mod on_assemble;
 mod on_fold;
 mod on_look;
 mod on_pull;
@@ -90,6 +96,7 @@ pub use event::{Done, Effect, Event, Order, Place};
 pub use uplink::Uplink;
 
 use folding::Fetch;
+use on_assemble::{Assembly, Key};
 use on_fold::{Past, Wanting, Whole};
 use pull::Pull;
 use serve::Serve;
@@ -108,6 +115,10 @@ pub struct Transfer {
     wholes: BTreeMap<ObjectId, Whole>,
     /// The oldest one first.
     past: VecDeque<Past>,
+    /// By who asked.
+    assemblies: BTreeMap<Key, Assembly>,
+    /// Of which a part, or the request for room, has this number. No pull has the same.
+    part_tickets: BTreeMap<u64, Key>,
     /// Slots that came with room and are not used.
     slots: Vec<u32>,
     /// By who asked, and its ticket.
@@ -128,6 +139,8 @@ impl Transfer {
             wanting: BTreeMap::new(),
             wholes: BTreeMap::new(),
             past: VecDeque::new(),
+            assemblies: BTreeMap::new(),
+            part_tickets: BTreeMap::new(),
             slots: Vec::new(),
             serves: BTreeMap::new(),
             now,
@@ -158,10 +171,17 @@ impl Transfer {
             Event::FoldOver { asker, made, sealed } => {
                 self.on_fold_over(asker, made, sealed, effects);
             }
+            Event::AssembleAsked { asker, request, bytes, parts } => {
+                self.on_assemble((asker, request), bytes, parts, effects);
+            }
+            Event::AssembleOver { asker, request } => {
+                self.on_assemble_over((asker, request), effects);
+            }
+            Event::ProcessGone { process } => self.lose_assembler(process, effects),
             Event::Done(done) => self.on_done(done, effects),
             Event::NoBytes { from, ticket, why } => self.on_no_bytes(from, ticket, why, effects),
-            Event::Asked { from, ticket, object, offset, turn, is_here } => {
-                let serve = Serve::new(object, offset, turn);
+            Event::Asked { from, ticket, object, offset, until, turn, is_here } => {
+                let serve = Serve::new(object, offset, until, turn);
                 self.on_asked((from, ticket), serve, is_here, effects);
             }
             Event::Ready { object, location } => self.on_ready(object, location, effects),
@@ -178,6 +198,7 @@ impl Transfer {
             }
             Event::NodeGone { node } => {
                 self.lose_sources(node, effects);
+                self.lose_parts(node, effects);
                 self.lose_folds(node, effects);
                 self.lose_askers(node, effects);
             }
@@ -193,6 +214,7 @@ impl Transfer {
     fn on_done(&mut self, done: Done, effects: &mut Vec<Effect>) {
         match done {
             Done::Received { ticket, generation } => self.on_received(ticket, generation, effects),
+            Done::PartCame { ticket } => self.on_part_came(ticket, effects),
             Done::Stopped { ticket, written, why, lost } => {
                 self.on_stopped(ticket, written, (why, lost), effects);
             }

@@ -67,17 +67,24 @@ impl Transfer {
         slots: Vec<u32>,
         effects: &mut Vec<Effect>,
     ) {
-        let object = self.tickets.remove(&request).expect("room is granted to who asked for it");
         self.slots.extend(slots);
-        let bytes = self.pulls[&object].bytes;
+        let assembly = self.part_tickets.remove(&request);
+        let bytes = match assembly {
+            Some(key) => self.assemblies[&key].bytes(),
+            None => self.pulls[&self.tickets[&request]].bytes,
+        };
         let needed = bytes.next_multiple_of(PAGE);
         assert!(needed <= len, "{len} bytes were granted for {bytes}");
         if needed < len {
             effects.push(Effect::ReturnRoom { offset: offset + needed, len: len - needed });
         }
         let slot = self.slots.pop();
-        let Some(slot) = slot else { panic!("XFER-6: room came without a slot for {object}") };
+        let slot = slot.expect("XFER-6: room comes with a slot");
         let room = Room { place: Place { slot, offset, len: bytes }, in_file: false };
+        if let Some(key) = assembly {
+            return self.room_for_assembly(key, room, effects);
+        }
+        let object = self.tickets.remove(&request).expect("room is granted to who asked for it");
         self.try_next(object, room, 0, effects);
     }
 
@@ -89,6 +96,10 @@ impl Transfer {
         slot: u32,
         effects: &mut Vec<Effect>,
     ) {
+        if let Some(key) = self.part_tickets.remove(&request) {
+            let room = Room { place: Place { slot, offset, len }, in_file: true };
+            return self.room_for_assembly(key, room, effects);
+        }
         let object = self.tickets.remove(&request).expect("room is granted to who asked for it");
         assert_eq!(len, self.pulls[&object].bytes, "room in the file is as long as was asked");
         let room = Room { place: Place { slot, offset, len }, in_file: true };
@@ -104,6 +115,9 @@ impl Transfer {
     }
 
     pub(super) fn on_denied(&mut self, request: u64, failure: Failure, effects: &mut Vec<Effect>) {
+        if let Some(key) = self.part_tickets.remove(&request) {
+            return self.assembly_failed(key, failure.text(), effects);
+        }
         let object = self.tickets.remove(&request).expect("who is denied room asked for it");
         self.end_relays(object, "it has no room for it", effects);
         let pull = self.pulls.remove(&object).expect("it asked");
@@ -137,7 +151,8 @@ impl Transfer {
         match pull.fold.as_deref().cloned() {
             None => {
                 effects.push(Effect::Order(Order::Receive { ticket, from, place, written }));
-                effects.push(Effect::Fetch { to: from, ticket, object, offset: written, turn });
+                let (to, offset, until) = (from, written, u64::MAX);
+                effects.push(Effect::Fetch { to, ticket, object, offset, until, turn });
             }
             Some(Folding { op, operands, source: Some(source), .. }) => {
                 let order = Order::FoldHere { ticket, place, op, source, operands };
@@ -149,8 +164,8 @@ impl Transfer {
                 // All of a ring fold in the same one.
                 let turn = turn + u64::from(ring.is_some());
                 effects.push(Effect::Order(order));
-                let (to, offset) = (from, written);
-                effects.push(Effect::Fetch { to, ticket, object: upstream, offset, turn });
+                let (to, offset, until) = (from, written, u64::MAX);
+                effects.push(Effect::Fetch { to, ticket, object: upstream, offset, until, turn });
             }
         }
         for (to, ticket) in self.serves_in(object, &[Serving::Waiting]) {
@@ -212,6 +227,9 @@ impl Transfer {
         (why, lost): (String, bool),
         effects: &mut Vec<Effect>,
     ) {
+        if let Some(key) = self.part_tickets.remove(&ticket) {
+            return self.part_stopped(key, ticket, why, effects);
+        }
         let object = self.tickets.remove(&ticket).expect("only what was begun is stopped");
         let pull = self.pull_mut(object);
         let room = match pull.stage {
@@ -236,6 +254,9 @@ impl Transfer {
         why: String,
         effects: &mut Vec<Effect>,
     ) {
+        if let Some(key) = self.part_tickets.get(&ticket) {
+            return self.no_part(*key, (from, ticket), &why, effects);
+        }
         // It may have come to its end, or be tried elsewhere by now.
         let Some(object) = self.tickets.get(&ticket).copied() else { return };
         if matches!(self.pulls[&object].stage, Stage::Receiving { from: source, .. } if source == from)
@@ -287,7 +308,7 @@ impl Transfer {
         self.return_room(Room { place: Place { slot, offset, len }, in_file: false }, effects);
     }
 
-    fn return_room(&mut self, room: Room, effects: &mut Vec<Effect>) {
+    pub(super) fn return_room(&mut self, room: Room, effects: &mut Vec<Effect>) {
         let Room { place: Place { slot, offset, len }, in_file } = room;
         self.slots.push(slot);
         let len = if in_file { len } else { len.next_multiple_of(PAGE) };

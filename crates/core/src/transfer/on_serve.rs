@@ -81,7 +81,8 @@ impl Transfer {
             }
             serve.stage = Stage::Sending;
             serve.tries += 1;
-            let send = Order::Send { to, ticket, location, offset, made: true };
+            let until = u64::MAX;
+            let send = Order::Send { to, ticket, location, offset, until, made: true };
             return effects.push(Effect::Order(send));
         }
         match became {
@@ -144,14 +145,14 @@ impl Transfer {
         self.found_operand(object, location, effects);
         for (to, ticket) in self.serves_in(object, &[Stage::Asking]) {
             let serve = self.serves.get_mut(&(to, ticket)).expect("it was just there");
-            let offset = serve.offset;
-            if offset >= location.len {
+            let (offset, until) = (serve.offset, serve.until);
+            if offset >= location.len.min(until) {
                 let why = format!("it has {} bytes, and none from byte {offset} on", location.len);
                 self.refuse(to, ticket, &why, effects);
                 continue;
             }
             serve.stage = Stage::Sending;
-            let send = Order::Send { to, ticket, location, offset, made: false };
+            let send = Order::Send { to, ticket, location, offset, until, made: false };
             effects.push(Effect::Order(send));
         }
     }

@@ -6,6 +6,8 @@ use hoplo_base::ObjectId;
 pub(super) struct Serve {
     pub(super) object: ObjectId,
     pub(super) offset: u64,
+    /// The asker needs no more, if there is more.
+    pub(super) until: u64,
     /// In which its asker was told to ask here.
     pub(super) turn: u64,
     pub(super) stage: Stage,
@@ -28,7 +30,7 @@ pub(super) enum Stage {
 }
 
 impl Serve {
-    pub(super) fn new(object: ObjectId, offset: u64, turn: u64) -> Self {
-        Self { object, offset, turn, stage: Stage::Asking, tries: 0 }
+    pub(super) fn new(object: ObjectId, offset: u64, until: u64, turn: u64) -> Self {
+        Self { object, offset, until, turn, stage: Stage::Asking, tries: 0 }
     }
 }

@@ -11,6 +11,7 @@ use proptest::prelude::*;
 use super::pull::Stage;
 use super::*;
 
+mod assemblies;
 mod folds;
 mod rings;
 mod trains;
@@ -60,6 +61,7 @@ impl Bench {
             ticket,
             object: object(1),
             offset,
+            until: u64::MAX,
             turn: TURN + 1,
             is_here: false,
         })
@@ -72,7 +74,17 @@ fn granted(request: u64, offset: u64, len: u64, slots: &[u32]) -> Event {
 
 fn attempt(ticket: u64, from: NodeNumber, place: Place, written: u64) -> [Effect; 2] {
     let begin = Effect::Order(Order::Receive { ticket, from, place, written });
-    [begin, Effect::Fetch { to: from, ticket, object: object(1), offset: written, turn: TURN }]
+    [
+        begin,
+        Effect::Fetch {
+            to: from,
+            ticket,
+            object: object(1),
+            offset: written,
+            until: u64::MAX,
+            turn: TURN,
+        },
+    ]
 }
 
 fn stopped(ticket: u64, written: u64) -> Event {
@@ -229,8 +241,15 @@ fn for_the_home_of_an_object_the_directory_is_asked_in_another_way() {
     let (object, offset, turn) = (object(1), 0, 1);
     let from = object.task.owner.node();
     bench.asked(1, 0);
-    let effects =
-        bench.feed(Event::Asked { from, ticket: 7, object, offset, turn, is_here: false });
+    let effects = bench.feed(Event::Asked {
+        from,
+        ticket: 7,
+        object,
+        offset,
+        until: u64::MAX,
+        turn,
+        is_here: false,
+    });
     assert_eq!(effects, [Effect::WantForHome { object }]);
 }
 
@@ -256,7 +275,8 @@ fn what_moved_is_looked_for_again_but_not_for_ever() {
         let value = Value::Stored(LOCATION);
         let ready = ToClient::Ready { object: object(1), value, contains: Vec::new() };
         let (to, location, offset, made) = (OTHER, LOCATION, 40, false);
-        let start = Effect::Order(Order::Send { to, ticket: 1, location, offset, made });
+        let start =
+            Effect::Order(Order::Send { to, ticket: 1, location, offset, until: u64::MAX, made });
         assert_eq!(bench.feed(Event::told(ready)), [start]);
         let why = "it moved".to_string();
         let effects =
@@ -307,11 +327,19 @@ fn what_is_being_pulled_is_sent_on_as_it_comes() {
 fn what_was_made_here_while_it_was_pulled_was_relayed_from_that_pull() {
     let mut bench = Bench::receiving(&[HOME]);
     let (object, offset, turn) = (object(1), 0, TURN + 1);
-    let asked = Event::Asked { from: OTHER, ticket: 1, object, offset, turn, is_here: true };
+    let asked = Event::Asked {
+        from: OTHER,
+        ticket: 1,
+        object,
+        offset,
+        until: u64::MAX,
+        turn,
+        is_here: true,
+    };
     assert_eq!(bench.feed(asked), [Effect::Want { object }]);
     let ready = ToClient::Ready { object, value: Value::Stored(LOCATION), contains: Vec::new() };
     let (to, location, made) = (OTHER, LOCATION, false);
-    let send = Order::Send { to, ticket: 1, location, offset, made };
+    let send = Order::Send { to, ticket: 1, location, offset, until: u64::MAX, made };
     assert_eq!(bench.feed(Event::told(ready)), [Effect::Order(send)]);
     bench.feed(no_bytes(HOME, 2));
     let effects = bench.feed(stopped(2, 64));
@@ -328,6 +356,7 @@ fn nobody_waits_for_itself() {
             ticket,
             object: object(1),
             offset: 0,
+            until: u64::MAX,
             turn,
             is_here: false,
         };
@@ -804,7 +833,15 @@ fn run(bench: &mut Bench, world: &mut World, step: Step) {
             let (ticket, from) = (world.asks, NodeNumber::alone(9));
             // Some of it a worker here has made.
             let is_here = ticket.is_multiple_of(4);
-            Event::Asked { from, ticket, object: object(seq), offset: 0, turn, is_here }
+            Event::Asked {
+                from,
+                ticket,
+                object: object(seq),
+                offset: 0,
+                until: u64::MAX,
+                turn,
+                is_here,
+            }
         }
         Step::Look { nth } => {
             bench.0.now = bench.0.next_deadline().unwrap_or(bench.0.now);
@@ -879,7 +916,15 @@ fn run(bench: &mut Bench, world: &mut World, step: Step) {
         Step::AskFold { index, turn } => {
             world.asks += 1;
             let (ticket, from) = (world.asks, NodeNumber::alone(9));
-            Event::Asked { from, ticket, object: made(index), offset: 0, turn, is_here: false }
+            Event::Asked {
+                from,
+                ticket,
+                object: made(index),
+                offset: 0,
+                until: u64::MAX,
+                turn,
+                is_here: false,
+            }
         }
         Step::Found { nth, well } => {
             if world.wants.is_empty() {

@@ -19,6 +19,7 @@
 //!   nobody frees it in between.
 //! - HAUL-6: of what is folded (`folding`) a byte counts when it is folded, and is folded once. Operands are pinned until the last byte is
 //!   folded.
+//! - HAUL-8: a part is written to its place in a room that others are written to as well, and nothing of it is relayed. Who ordered it knows when the room is whole.
 //! - HAUL-7: in a ring bytes are counted as they come and go (`Lap`), and not by their places. A byte goes as it was when it counted, before the final one
 //!   comes to its place.
 //!
@@ -86,8 +87,10 @@ struct Receiving {
     /// Absent: it is made here.
     from: Option<NodeNumber>,
     slot: u32,
-    /// Bytes that come.
+    /// Up to which byte of its object it comes. Else than of a part, these are all.
     len: u64,
+    /// Of a part: the first byte of its object that comes.
+    part: Option<u64>,
     /// So much is there for good: all that landed, or what of that could be folded.
     written: u64,
     landed: u64,
@@ -160,6 +163,9 @@ impl Hauler {
                 Order::Receive { ticket, from, place, written } => {
                     self.receive(ticket, Some(from), place, written, None);
                 }
+                Order::ReceivePart { ticket, from, place, at, offset, until } => {
+                    self.receive_part(ticket, from, place, at, offset..until);
+                }
                 Order::Fold { ticket, from, place, written, op, operands, divide_by, ring } => {
                     let how = How { op, divide_by, ring };
                     let fold = self.folding(how, &operands, None, place.len);
@@ -179,7 +185,8 @@ impl Hauler {
                     }
                 }
                 Order::LookBehind { to, ticket } => self.look_behind(to, ticket),
-                Order::Send { to, ticket, location, offset, made } => {
+                Order::Send { to, ticket, location, offset, until, made } => {
+                    let location = Location { len: location.len.min(until), ..location };
                     self.send(to, ticket, location, offset, None, made);
                 }
                 Order::Relay { to, ticket, place, offset } => {
@@ -232,7 +239,9 @@ impl Hauler {
             (Ok(room), Ok(fold)) => {
                 let (came, landed) = (written, written);
                 let len = fold.as_ref().and_then(Folding::lap).map_or(len, Lap::comes);
-                let receiving = Receiving { from, slot, len, written, came, landed, room, fold };
+                let part = None;
+                let receiving =
+                    Receiving { from, slot, len, part, written, came, landed, room, fold };
                 self.receiving.insert(ticket, receiving);
                 return;
             }
@@ -240,6 +249,33 @@ impl Hauler {
                 Done::Stopped { ticket, written, why, lost: false }
             }
             (_, Err((false, why))) => Done::Unfit { ticket, why },
+        };
+        self.say(done);
+    }
+
+    fn receive_part(
+        &mut self,
+        ticket: u64,
+        from: NodeNumber,
+        place: Place,
+        at: u64,
+        bytes: Range<u64>,
+    ) {
+        let Range { start, end: len } = bytes;
+        let room = self.arena.claim(place.offset + at, len - start);
+        let done = match room {
+            Ok(room) => {
+                let (room, fold, part, from) = (Room::Arena(room), None, Some(start), Some(from));
+                let (slot, written, came, landed) = (place.slot, start, start, start);
+                let receiving =
+                    Receiving { from, slot, len, part, written, came, landed, room, fold };
+                self.receiving.insert(ticket, receiving);
+                return;
+            }
+            Err(error) => {
+                let why = format!("there is no place to write it to: {error}");
+                Done::Stopped { ticket, written: 0, why, lost: false }
+            }
         };
         self.say(done);
     }
@@ -308,8 +344,12 @@ impl Hauler {
     fn count_written(&mut self, ticket: u64, done: Result<(), String>) {
         match done {
             Err(why) => self.is_unfit(ticket, why),
-            Ok(()) if self.receiving[&ticket].is_whole() => self.seal(ticket),
-            Ok(()) => {}
+            Ok(()) if !self.receiving[&ticket].is_whole() => {}
+            Ok(()) if self.receiving[&ticket].part.is_some() => {
+                self.receiving.remove(&ticket);
+                self.say(Done::PartCame { ticket });
+            }
+            Ok(()) => self.seal(ticket),
         }
     }
 
@@ -389,9 +429,9 @@ impl Hauler {
         }
     }
 
-    /// What comes there.
+    /// What comes there, and may be relayed.
     fn coming(&self, slot: u32) -> Option<&Receiving> {
-        self.receiving.values().find(|it| it.slot == slot)
+        self.receiving.values().find(|it| it.slot == slot && it.part.is_none())
     }
 
     /// Up to where it could be sent now: what is made here is made when it is sent.
@@ -518,7 +558,8 @@ impl Receiving {
 
     /// These bytes come behind those that landed.
     fn land(&mut self, bytes: &[u8]) {
-        let (at, end) = (self.landed, self.landed + bytes.len() as u64);
+        let begin = self.part.unwrap_or(0);
+        let (at, end) = (self.landed - begin, self.landed - begin + bytes.len() as u64);
         let lap = self.fold.as_ref().and_then(Folding::lap);
         match (&mut self.room, lap) {
             (Room::Arena(claim), None) => claim[at as usize..end as usize].copy_from_slice(bytes),
@@ -532,7 +573,7 @@ impl Receiving {
             }
             (Room::File(room), _) => room.write(at as usize, bytes),
         }
-        self.landed = end;
+        self.landed += bytes.len() as u64;
     }
 
     /// What landed is for good, as far as it can be.
@@ -574,7 +615,9 @@ impl Bulk for Hauler {
         receiving.land(&bytes[(landed - offset) as usize..]);
         let finished = receiving.finish();
         let (slot, written) = (receiving.slot, receiving.written);
-        self.look_who_lags(slot, written);
+        if receiving.part.is_none() {
+            self.look_who_lags(slot, written);
+        }
         self.count_written(ticket, finished);
     }
 

@@ -82,6 +82,12 @@ impl Large {
         self.len
     }
 
+    /// The piece that is so many bytes from `data` on is not written. Where it belongs; or there is none.
+    pub(crate) fn leave_out(&mut self, data: *const u8, len: usize) -> Option<usize> {
+        let at = self.pieces.iter().position(|it| (it.data, it.len) == (data, len))?;
+        Some(self.pieces.remove(at).offset)
+    }
+
     /// For a value that turned out small.
     pub(super) fn append_to(&self, out: &mut Vec<u8>) {
         let base = out.len();

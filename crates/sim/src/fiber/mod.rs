@@ -63,6 +63,8 @@ pub struct Fiber {
     pub request: Option<u64>,
     /// What it asked to be folded.
     pub reducing: Vec<ObjectId>,
+    /// Where parts of those go, of which it asked for parts.
+    pub assembling: Vec<u64>,
     /// What is to come of it, if all nodes that have some of these are to have it.
     pub reduced_for_all: Option<ObjectId>,
     /// A named actor that is not known to be its own.
@@ -166,6 +168,7 @@ impl Fiber {
             reply: None,
             request: None,
             reducing: Vec::new(),
+            assembling: Vec::new(),
             reduced_for_all: None,
             creates: None,
             to_log: None,

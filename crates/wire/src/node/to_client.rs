@@ -160,6 +160,11 @@ pub enum ToClient {
         request: u64,
         result: Result<Location, NoReduce>,
     },
+    /// The same of what was assembled, but that it is not sealed. Or why it cannot be.
+    Assembled {
+        request: u64,
+        result: Result<Location, String>,
+    },
 
     Function {
         function: FunctionId,

@@ -10,6 +10,7 @@ use super::{
     ActorSpec, Checkpoint, Counters, GroupSpec, JobConfig, KvOperation, LoggedCall, Notice, Role,
     Runs, Shape, Tell,
 };
+use crate::assembly::Part;
 use crate::fold::Wish;
 use crate::object::Failure;
 use crate::reason::Reason;
@@ -94,6 +95,18 @@ pub enum ToNode {
     },
     /// I wait no more for that: it is to be answered at once. If it was answered already: it does not become what `for_all` names.
     ReduceOver {
+        request: u64,
+    },
+
+    /// Bring these parts of objects, which the sender holds, into one room of so many bytes at this node. They are of other nodes, in the order of `at`, and do not
+    /// overlap there. What lies between them is the sender's to write. Answered by `Assembled`.
+    Assemble {
+        request: u64,
+        bytes: u64,
+        parts: Vec<Part>,
+    },
+    /// I wait no more for that: it is to be answered at once.
+    AssembleOver {
         request: u64,
     },
 

@@ -1,9 +1,10 @@
 //! Bytes of objects between nodes: the transfers, wired to the directory, to the shell, and to other nodes.
 
-use hoplo_base::{Instant, NodeNumber, ObjectId};
-use hoplo_wire::Location;
+use hoplo_base::limits::ASSEMBLY_PARTS_MAX;
+use hoplo_base::{Instant, NodeNumber, ObjectId, ProcessId};
 use hoplo_wire::node::{Notice, ToClient};
 use hoplo_wire::peer::Peer;
+use hoplo_wire::{Location, Part};
 
 use super::Node;
 use crate::node::Effect;
@@ -50,8 +51,15 @@ impl Node {
                 self.pass_to_objects(objects::Event::PullDenied { object, failure });
             }
             From::Order(order) => self.out.push(Effect::Haul { order }),
-            From::Fetch { to, ticket, object, offset, turn } => {
-                self.send_peer(to, Peer::FetchBytes { ticket, object, offset, turn });
+            From::Fetch { to, ticket, object, offset, until, turn } => {
+                self.send_peer(to, Peer::FetchBytes { ticket, object, offset, until, turn });
+            }
+            From::Assembled { asker, request, location } => {
+                self.pass_to_objects(objects::Event::HandedOver { location, to: asker });
+                self.send(asker, ToClient::Assembled { request, result: Ok(location) });
+            }
+            From::NotAssembled { asker, request, why } => {
+                self.not_assembled(asker, request, why);
             }
             From::NoBytes { to, ticket, why } => self.send_peer(to, Peer::NoBytes { ticket, why }),
             From::Enough { to, ticket } => self.send_peer(to, Peer::Enough { ticket }),
@@ -110,7 +118,7 @@ impl Node {
         from: NodeNumber,
         ticket: u64,
         object: ObjectId,
-        offset: u64,
+        (offset, until): (u64, u64),
         turn: u64,
     ) {
         self.join_haul();
@@ -120,9 +128,44 @@ impl Node {
             ticket,
             object,
             offset,
+            until,
             turn,
             is_here,
         });
+    }
+
+    /// A process of this node wants these parts in one room.
+    pub(in crate::node) fn assemble(
+        &mut self,
+        asker: ProcessId,
+        request: u64,
+        bytes: u64,
+        parts: Vec<Part>,
+    ) {
+        if !fits(bytes, &parts) {
+            return self.violation(asker, "wants parts that do not fit together");
+        }
+        if let Some(part) = parts.iter().find(|part| !self.is_other_node(part.node)) {
+            let why = format!("node {} is not there", part.node.hex());
+            return self.not_assembled(asker, request, why);
+        }
+        self.join_haul();
+        self.pass_to_transfer(transfer::Event::AssembleAsked { asker, request, bytes, parts });
+    }
+
+    pub(in crate::node) fn assemble_over(&mut self, asker: ProcessId, request: u64) {
+        self.pass_to_transfer(transfer::Event::AssembleOver { asker, request });
+    }
+
+    pub(in crate::node) fn process_gone_in_transfers(&mut self, process: ProcessId) {
+        self.pass_to_transfer(transfer::Event::ProcessGone { process });
+    }
+
+    fn not_assembled(&mut self, asker: ProcessId, request: u64, why: String) {
+        // It may be gone.
+        if self.processes.get(&asker).is_some_and(|it| it.stage.has_connection()) {
+            self.send(asker, ToClient::Assembled { request, result: Err(why) });
+        }
     }
 
     pub(in crate::node) fn transfer_deadline(&self) -> Option<Instant> {
@@ -164,4 +207,16 @@ impl Node {
     pub(super) fn on_enough(&mut self, from: NodeNumber, ticket: u64) {
         self.pass_to_transfer(transfer::Event::Enough { from, ticket });
     }
+}
+
+/// They have some bytes each, one behind the other, and no more than there are.
+fn fits(bytes: u64, parts: &[Part]) -> bool {
+    let mut end = 0;
+    let all = parts.iter().all(|part| {
+        let (begin, before) = (part.at, end);
+        let (from, at) = (part.from.checked_add(part.len), part.at.checked_add(part.len));
+        end = at.unwrap_or(u64::MAX);
+        part.len > 0 && from.is_some() && begin >= before && end <= bytes
+    });
+    all && bytes > 0 && parts.len() <= ASSEMBLY_PARTS_MAX
 }

@@ -84,8 +84,8 @@ impl Node {
             Peer::Forget { object, word } => {
                 self.pass_to_objects(objects::Event::Forgotten { object, word });
             }
-            Peer::FetchBytes { ticket, object, offset, turn } => {
-                self.on_bytes_wanted(from, ticket, object, offset, turn);
+            Peer::FetchBytes { ticket, object, offset, until, turn } => {
+                self.on_bytes_wanted(from, ticket, object, (offset, until), turn);
             }
             Peer::NoBytes { ticket, why } => self.on_no_bytes(from, ticket, why),
             Peer::Enough { ticket } => self.on_enough(from, ticket),

@@ -49,6 +49,8 @@ impl Node {
             | ToNode::Reduce { .. }
             | ToNode::ReduceMore { .. }
             | ToNode::ReduceOver { .. }
+            | ToNode::Assemble { .. }
+            | ToNode::AssembleOver { .. }
             | ToNode::Export { .. }
             | ToNode::Fetch { .. }
             | ToNode::ActorCreate { .. }

@@ -42,14 +42,29 @@ impl Bench {
             divide_by: None,
             ring: None,
         };
-        let fetch = Effect::Fetch { to: OTHER, ticket: 2, object: object(9), offset: 0, turn: 1 };
+        let fetch = Effect::Fetch {
+            to: OTHER,
+            ticket: 2,
+            object: object(9),
+            offset: 0,
+            until: u64::MAX,
+            turn: 1,
+        };
         assert_eq!(bench.feed(granted(1, 0, 4096, &[7])), [Effect::Order(order), fetch]);
         bench
     }
 
     pub(super) fn next_node_asks(&mut self, ticket: u64, turn: u64) -> Vec<Effect> {
         let (from, object, offset) = (OTHER, made(1), 0);
-        self.feed(Event::Asked { from, ticket, object, offset, turn, is_here: false })
+        self.feed(Event::Asked {
+            from,
+            ticket,
+            object,
+            offset,
+            until: u64::MAX,
+            turn,
+            is_here: false,
+        })
     }
 
     fn over(&mut self) -> Vec<Effect> {
@@ -80,7 +95,14 @@ fn what_is_folded_is_sent_on_as_it_comes_and_kept_until_it_is_over() {
     let mut bench = Bench::folding();
     assert_eq!(bench.next_node_asks(1, 2), [relay(1)]);
     assert_eq!(bench.is_received(), [], "XFER-12: it is kept, and no object");
-    let send = Order::Send { to: OTHER, ticket: 2, location: WHOLE, offset: 0, made: true };
+    let send = Order::Send {
+        to: OTHER,
+        ticket: 2,
+        location: WHOLE,
+        offset: 0,
+        until: u64::MAX,
+        made: true,
+    };
     assert_eq!(bench.next_node_asks(2, 2), [Effect::Order(send)]);
     assert_eq!(bench.over(), [Effect::Seal { object: made(1), location: WHOLE }]);
     assert_eq!(bench.over(), []);

@@ -24,7 +24,14 @@ impl Bench {
             divide_by: Some(4),
             ring: Some((1, 3)),
         };
-        let fetch = Effect::Fetch { to: OTHER, ticket: 2, object: object(9), offset: 0, turn: 2 };
+        let fetch = Effect::Fetch {
+            to: OTHER,
+            ticket: 2,
+            object: object(9),
+            offset: 0,
+            until: u64::MAX,
+            turn: 2,
+        };
         assert_eq!(bench.feed(granted(1, 0, 4096, &[7])), [Effect::Order(order), fetch]);
         bench
     }
@@ -149,6 +156,7 @@ fn the_process_gets_it_when_the_next_node_has_all_of_it() {
             ticket: 1,
             object: mine,
             offset: 0,
+            until: u64::MAX,
             turn: 2,
             is_here: false,
         };

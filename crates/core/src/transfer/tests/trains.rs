@@ -30,7 +30,14 @@ impl Bench {
 fn who_is_to_copy_it_next_may_ask_when_it_is_received() {
     let mut bench = Bench::copying();
     bench.is_received();
-    let send = Order::Send { to: OTHER, ticket: 5, location: WHOLE, offset: 0, made: true };
+    let send = Order::Send {
+        to: OTHER,
+        ticket: 5,
+        location: WHOLE,
+        offset: 0,
+        until: u64::MAX,
+        made: true,
+    };
     assert_eq!(bench.next_node_asks(5, 2), [Effect::Order(send)]);
 }
 
@@ -42,7 +49,14 @@ fn who_is_to_copy_it_next_may_ask_when_it_is_the_result() {
     let seal = Effect::SealMade { object: object(RESULT), location: WHOLE };
     assert_eq!(bench.begin(RESULT, 100, &[HOME]), [seal], "somebody reads it here");
     assert_eq!(bench.next_node_asks(5, 2), [Effect::Want { object: object(RESULT) }]);
-    let send = Order::Send { to: OTHER, ticket: 5, location: WHOLE, offset: 0, made: false };
+    let send = Order::Send {
+        to: OTHER,
+        ticket: 5,
+        location: WHOLE,
+        offset: 0,
+        until: u64::MAX,
+        made: false,
+    };
     let ready = Event::Ready { object: object(RESULT), location: WHOLE };
     assert_eq!(bench.feed(ready), [Effect::Order(send)]);
 }

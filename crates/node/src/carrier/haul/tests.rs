@@ -119,7 +119,7 @@ fn receive(ticket: u64, place: Place, written: u64) -> Order {
 }
 
 fn send(ticket: u64, location: Location, offset: u64) -> Order {
-    Order::Send { to: THERE, ticket, location, offset, made: false }
+    Order::Send { to: THERE, ticket, location, offset, until: u64::MAX, made: false }
 }
 
 /// All frames from one to the other; how many.
@@ -257,7 +257,14 @@ fn who_is_told_to_stop_sends_no_more_and_pins_nothing() {
 #[test]
 fn who_is_told_to_stop_pins_nothing_when_the_next_one_begins() {
     let (mut here, location) = Store::holding(&some_bytes(2 * BULK_CHUNK_BYTES), 0);
-    here.haul.order(Order::Send { to: THERE, ticket: 1, location, offset: 0, made: true });
+    here.haul.order(Order::Send {
+        to: THERE,
+        ticket: 1,
+        location,
+        offset: 0,
+        until: u64::MAX,
+        made: true,
+    });
     here.piece(THERE).unwrap();
     let other = here.seal_another(location);
     here.haul.order(Order::StopSend { to: THERE, ticket: 1 });
@@ -482,7 +489,14 @@ fn who_waits_for_what_comes_holds_up_nothing_else() {
     drop(claim);
     let generation = there.segment.object(20).unwrap().seal().0;
     let location = Location { slot: 20, generation, offset: 2 << 20, len: 10 };
-    there.haul.order(Order::Send { to: YONDER, ticket: 6, location, offset: 0, made: false });
+    there.haul.order(Order::Send {
+        to: YONDER,
+        ticket: 6,
+        location,
+        offset: 0,
+        until: u64::MAX,
+        made: false,
+    });
     let frame = there.piece(YONDER).unwrap();
     assert_eq!(frame.ticket, 6);
 }

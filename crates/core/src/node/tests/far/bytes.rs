@@ -213,7 +213,8 @@ fn a_copy_of_a_dead_home_goes_when_nobody_uses_it() {
 fn who_asks_for_bytes_that_are_not_here_is_told_so() {
     let (mut nodes, driver, ..) = Nodes::leased();
     let object = TaskId { owner: driver, seq: 3 }.object(0);
-    let message = Box::new(Peer::FetchBytes { ticket: 9, object, offset: 0, turn: 1 });
+    let message =
+        Box::new(Peer::FetchBytes { ticket: 9, object, offset: 0, until: u64::MAX, turn: 1 });
     nodes.shells[0].hears(Event::Peer { from: number(1), cover: 0, message });
     let told = nodes.shells[0].take(|effect| match effect {
         Effect::SendPeer { message, .. } => match &**message {
@@ -236,7 +237,8 @@ fn what_a_worker_made_while_it_was_fetched_is_sent_from_where_it_was_made() {
     let receive = nodes.order(1);
     assert!(matches!(receive, Some(Order::Receive { .. })), "{receive:?}");
     let there = nodes.seals(1, maker, object, owner);
-    let message = Box::new(Peer::FetchBytes { ticket: 9, object, offset: 0, turn: 9 });
+    let message =
+        Box::new(Peer::FetchBytes { ticket: 9, object, offset: 0, until: u64::MAX, turn: 9 });
     nodes.shells[1].hears(Event::Peer { from: number(2), cover: 0, message });
     let send = nodes.order(1);
     assert!(matches!(send, Some(Order::Send { location, .. }) if location == there), "{send:?}");

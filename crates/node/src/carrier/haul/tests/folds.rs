@@ -154,6 +154,7 @@ fn what_was_sent_of_a_fold_is_lent_to_no_link() {
                 ticket: 4,
                 location: whole,
                 offset: 0,
+                until: u64::MAX,
                 made: true,
             });
         }
