@@ -348,3 +348,103 @@ def test_each_list_of_all_to_all_is_made_where_the_member_of_its_place_lies(
         if tried[-1] == [[far.ids[node]] for node in nodes]:
             return
     raise AssertionError(f"{tried} of {far.ids}")
+
+
+def rows_of_kinds(at: int) -> list[Any]:
+    """What comes as parts of its member, and what does not."""
+    n = ELEMENTS
+    return [
+        np.arange(n, dtype="i4") + at,
+        np.full((n // 100, 100), at, ml_dtypes.bfloat16),
+        np.zeros(0),
+        np.full(5, at, "f8"),
+        np.full((1000, 300), float(at), order="F"),
+        np.array(["text"] * (n // 4)) if at == 2 else np.full(n, at % 2 == 1),
+    ]
+
+
+def test_items_of_all_to_all_may_be_of_any_kind_and_two_members_at_one_node(far: Far) -> None:
+    """Of member 2 something is no array of numbers, so its items are objects of their own."""
+    nodes = [0, 1, 2, 2, 3, 1]
+    rows = [on(far, node, hoplo.remote(rows_of_kinds)).remote(at) for at, node in enumerate(nodes)]
+    hoplo.wait(rows, num_returns=len(rows), fetch_local=False)
+    columns = hoplo.get(hoplo.all_to_all(rows))
+    for to, column in enumerate(columns):
+        assert isinstance(column, list)
+        for at, item in enumerate(column):
+            want = rows_of_kinds(at)[to]
+            assert (item.dtype, item.shape) == (want.dtype, want.shape), (at, to)
+            assert not item.flags.writeable or item.nbytes < 1000
+            np.testing.assert_array_equal(item, want)
+
+
+def assembled(refs: list[Any], node: int | None, start: int, broken: bool = False) -> Any:
+    """In a task: an array and a text, of which the array is a part of the object of `refs`."""
+    array = np.empty(ELEMENTS // 2, "f8")
+    address = array.__array_interface__["data"][0]
+    nodes = _core.this_node() if node is None else node
+    if broken:
+        address += 8
+    made = _core.assemble(["text", array], [(address, array.nbytes, refs[0], nodes, start)])
+    return "it cannot be had so" if made is None else made
+
+
+def places(refs: list[Any]) -> Any:
+    hoplo.get(refs)
+    return _core.this_node(), _core.places_of(refs[0])
+
+
+def test_a_part_of_an_object_is_fetched_to_its_place_or_it_cannot_be_had_so(far: Far) -> None:
+    [ref] = members(far, [2])
+    node, [(start, size)] = hoplo.get(on(far, 2, hoplo.remote(places)).remote([ref]))
+    assert size == 8 * ELEMENTS
+    assembles = on(far, 1, hoplo.remote(assembled))
+    half = start + size // 2
+    text, array = hoplo.get(assembles.remote([ref], node, half))
+    assert text == "text"
+    np.testing.assert_array_equal(array, hoplo.get(ref)[ELEMENTS // 2 :])
+    no = "it cannot be had so"
+    assert hoplo.get(assembles.remote([ref], node + 1000, half)) == no, "there is no such node"
+    assert hoplo.get(assembles.remote([ref], None, half)) == no, "it is not here"
+    assert hoplo.get(assembles.remote([ref], node, start + size)) == no, "it is not so long"
+    with pytest.raises(ValueError, match="a part is no array of the items"):
+        hoplo.get(assembles.remote([ref], node, half, broken=True))
+    del ref, array
+
+
+def large_row(at: int) -> list[Any]:
+    return [np.full(2_000_000, 10.0 * at + to) for to in range(3)]
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["at-once", "half-way"])
+def test_all_to_all_goes_on_when_a_node_dies(make_far: Any, late: bool) -> None:
+    """Its member is made again, and so are the lists that had none of it yet."""
+    far = make_far(4)
+    make = hoplo.remote(large_row)
+    rows = [
+        make.options(scheduling_strategy=far.on(node, soft=True)).remote(at)
+        for at, node in enumerate([1, 2, 3])
+    ]
+    hoplo.wait(rows, num_returns=3, fetch_local=False)
+    lists = hoplo.all_to_all(rows)
+    if late:
+        hoplo.wait(lists, num_returns=1, fetch_local=False)
+    far.kill_node(3)
+    for to, made in enumerate(lists):
+        column = hoplo.get(made, timeout=60)
+        assert [(part[0], part[-1]) for part in column] == [
+            (10.0 * at + to,) * 2 for at in range(3)
+        ]
+
+
+def test_all_to_all_of_more_than_a_store_holds(make_far: Any) -> None:
+    """Where there is no room in memory, members come whole, and the lists go to disk."""
+    far = make_far(flags=[("--object-store-memory", str(160 << 20))] * 3)
+    make = hoplo.remote(lambda at: [np.full(7_000_000, 10.0 * at + to) for to in range(2)])
+    rows = [on(far, node, make).remote(at) for at, node in enumerate([1, 2])]
+    hoplo.wait(rows, num_returns=2, fetch_local=False)
+    for to, made in enumerate(hoplo.all_to_all(rows)):
+        column = hoplo.get(made, timeout=120)
+        assert [(part[0], part[-1]) for part in column] == [
+            (10.0 * at + to,) * 2 for at in range(2)
+        ]

@@ -8,6 +8,7 @@ use hoplo_shm::CloseOutcome;
 use super::*;
 
 mod folds;
+mod parts;
 mod rings;
 
 const HERE: NodeNumber = NodeNumber::alone(1);
