@@ -507,19 +507,19 @@ def _places(value: Any, member: Ref) -> Any:
     """In place of large arrays where they lie, if there is nothing but arrays in the member."""
     import numpy as np
 
-    if not any(isinstance(item, np.ndarray) and item.nbytes >= _PART_BYTES_MIN for item in value):
+    sizes = [item.nbytes if isinstance(item, np.ndarray) else 0 for item in value]
+    if max(sizes) < _PART_BYTES_MIN:
         return value
     places = _core.places_of(member)
-    sizes = [item.nbytes if isinstance(item, np.ndarray) else None for item in value]
-    if places is None or [size for _, size in places] != sizes:
+    if places is None or [size for _, size in places] != [size for size in sizes if size]:
         return value
-    here = _core.this_node()
-    return [
-        _Place(member, at, here, start, item.dtype, item.shape)
-        if size >= _PART_BYTES_MIN and item.flags.c_contiguous
-        else item
-        for at, (item, (start, size)) in enumerate(zip(value, places, strict=True))
-    ]
+    here, starts = _core.this_node(), iter(places)
+    dealt = []
+    for at, (item, size) in enumerate(zip(value, sizes, strict=True)):
+        start = next(starts)[0] if size else 0
+        by_place = size >= _PART_BYTES_MIN and item.flags.c_contiguous
+        dealt.append(_Place(member, at, here, start, item.dtype, item.shape) if by_place else item)
+    return dealt
 
 
 def _turn(members: list[str], *values: Any) -> Any:

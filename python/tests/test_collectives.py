@@ -13,6 +13,7 @@ import pytest
 from conftest import eventually
 
 import hoplo
+from hoplo import _collectives
 from hoplo._folding import NAMED_OPS, Fold
 
 LARGE = 300_000
@@ -661,6 +662,37 @@ def test_all_to_all_turns_rows_into_columns(how):
     [twice] = lists(["one", "two"], how=how)
     [one, two] = hoplo.get(hoplo.all_to_all([twice, twice]))
     assert (len(one), two) == (2, ["two", "two"])
+
+
+@hoplo.remote
+def dealt(refs):
+    """How the items of a member go to their lists, and what comes of those that are places."""
+    value = hoplo.get(refs[0])
+    items = _collectives._places(value, refs[0])
+    read = [item.read() if isinstance(item, _collectives._Place) else item for item in items]
+    return [type(item).__name__ for item in items], read
+
+
+def test_large_arrays_of_a_member_are_dealt_by_their_place():
+    large = 16_384  # bytes / 4
+    member = [
+        np.zeros(0, "f4"),
+        np.arange(large, dtype="f4"),
+        np.arange(large - 1, dtype="f4"),
+        np.arange(3.0),
+        np.zeros((large, 2), "f4", order="F"),
+        np.ones((2, large // 2), "i4"),
+    ]
+    kinds, read = hoplo.get(dealt.remote([hoplo.put(member)]))
+    assert kinds == ["ndarray", "_Place", "ndarray", "ndarray", "ndarray", "_Place"]
+    for item, want in zip(read, member, strict=True):
+        np.testing.assert_array_equal(item, want)
+        assert item.dtype == want.dtype
+    for other in ("text", np.array(["text"]), [np.zeros(3)], 5):
+        kinds, read = hoplo.get(dealt.remote([hoplo.put([*member, other])]))
+        assert "_Place" not in kinds, "there is something else than arrays in it"
+    kinds, _ = hoplo.get(dealt.remote([hoplo.put(member[-1:] * 2)]))
+    assert kinds == ["ndarray", "ndarray"], "an array that is in it twice"
 
 
 @pytest.mark.parametrize("how", ["small", "to come"])
