@@ -155,12 +155,13 @@ impl Facts {
         self.ended.insert(process);
     }
 
-    /// The daemon knew it as the home of this actor when it was buried.
+    /// The daemon knew it as the home of this actor when it was buried; or its node is dead to the others, whether it has ended or not.
     pub fn lived_in(&mut self, actor: ActorId, worker: ProcessId) {
-        if !self.died.contains(&worker) {
+        let with_node = self.dead_nodes.contains(&worker.node());
+        if !self.died.contains(&worker) && !with_node {
             return;
         }
-        let death = match self.dead_nodes.contains(&worker.node()) {
+        let death = match with_node {
             true => Death::OfNode(worker.node()),
             false => Death::OfWorker(worker),
         };
