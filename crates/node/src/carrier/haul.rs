@@ -19,9 +19,9 @@
 //!   nobody frees it in between.
 //! - HAUL-6: of what is folded (`folding`) a byte counts when it is folded, and is folded once. Operands are pinned until the last byte is
 //!   folded.
-//! - HAUL-8: a part is written to its place in a room that others are written to as well, and nothing of it is relayed. Who ordered it knows when the room is whole.
 //! - HAUL-7: in a ring bytes are counted as they come and go (`Lap`), and not by their places. A byte goes as it was when it counted, before the final one
 //!   comes to its place.
+//! - HAUL-8: a part is written to its place in a room that others are written to as well, and nothing of it is relayed. Who ordered it knows when the room is whole.
 //!
 //! *Why a byte counts before its piece is whole:* it is relayed at once. Of 16 nodes in a chain each held what it relayed for as long as a piece of 256 KiB
 //! needs on its link, 10 ms at 200 Mbit/s: a broadcast of 1 MB took 3.5 times as long as one link needs for it.
