@@ -82,12 +82,12 @@ impl Cluster {
         }
     }
 
-    /// Its home died, and a node that had it then has it still.
+    /// Its home died, and a node that had it then has it still, and is not dead to the others.
     pub(super) fn outlives_its_home(&self, object: ObjectId) -> bool {
         let nodes = self.books.losses.outlived.get(&object);
         let has = |node: &&NodeNumber| {
             let host = self.host(**node);
-            !host.dead && host.daemon.node.objects.keeps_value(object)
+            host.goes_on() && host.daemon.node.objects.keeps_value(object)
         };
         nodes.is_some_and(|nodes| nodes.iter().any(|node| has(&node)))
     }
