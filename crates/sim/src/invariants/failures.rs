@@ -13,7 +13,7 @@
 //! | `TaskGroupRemoved`, `ActorGroupRemoved` | the placement group in which it was to run was removed, or its job ended |
 //! | `WorkerStart` | starts for its job failed, as often as they are tried |
 //! | `ObjectLost`, `OwnerDied` | the daemon or its owner said so of this object, and its owner, a holder, its home or a node with it had died; or the disk failed. Its task |
-//! | | does not run again, or its owner is dead |
+//! | | does not run again, or its owner is dead. Or a task of another process needed it that runs again for a lost result: that one held it no more |
 //!
 //! Nothing is read out of a failure's text. A failure that was passed on equals the one that it came from.
 
@@ -190,7 +190,9 @@ impl Cluster {
                 doomed
             }
             FailureKind::ObjectLost => {
-                doomed || (self.was_lost_with_somebody(object) && !self.is_made_again(object))
+                let was_let_go = self.is_borrowed_by_lineage(object);
+                let lost_with_somebody = self.was_lost_with_somebody(object);
+                doomed || was_let_go || (lost_with_somebody && !self.is_made_again(object))
             }
             FailureKind::OwnerDied => {
                 let kept = self.books.stored.contains(&object);

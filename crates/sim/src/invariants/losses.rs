@@ -98,6 +98,13 @@ impl Cluster {
         again.any(|task| self.books.facts.arguments(*task).any(|it| it == object))
     }
 
+    /// A task runs again that has it as argument, and whose caller is not its owner: nobody held it for that call once there was a result.
+    pub(super) fn is_borrowed_by_lineage(&self, object: ObjectId) -> bool {
+        let again = &self.books.losses.again;
+        let mut of_others = again.iter().filter(|task| task.owner != object.task.owner);
+        of_others.any(|task| self.books.facts.arguments(*task).any(|it| it == object))
+    }
+
     /// Its home died, or a node that had told the home of a copy.
     pub(super) fn lost_a_node(&self, object: ObjectId) -> bool {
         self.books.facts.is_dead_node(object.task.owner.node()) || self.a_copy_died(object)
