@@ -312,7 +312,9 @@ impl Abroad {
         lagging.lags = true;
         let by = lagging.from;
         let mut moved = Vec::new();
-        for (behind, fetching) in self.fetching.iter_mut().filter(|(_, it)| it.from == node) {
+        let behind = self.fetching.iter_mut().filter(|(_, it)| it.from == node);
+        // Who relays it to the lagging one fetches elsewhere: what it was told at first is old (seed 4350209).
+        for (behind, fetching) in behind.filter(|(behind, _)| **behind != by) {
             fetching.from = by;
             // What it waited for so far is not its own fault.
             fetching.since = None;

@@ -267,6 +267,19 @@ fn who_lags_goes_to_the_end_of_the_chain_and_the_others_close_up() {
     assert_eq!(bench.asks(R5, object), [R4, R3, HERE], "R2 does not count");
 }
 
+/// Seed 4350209: that node's copy had gone, so who was told to fetch there went on elsewhere, and was asked by that node then. It was told to fetch from itself.
+#[test]
+fn who_relays_it_to_the_node_that_it_was_told_to_fetch_from_stays_where_it_is() {
+    let mut bench = Bench::new();
+    let object = bench.chain(1);
+    bench.feed(Event::FarNotCopied { node: R1, object });
+    let turn = bench.turn(object, R4);
+    let record = bench.directory.records.get_mut(&object).unwrap();
+    record.abroad().begin_fetching(R1, turn, R2, bench.now);
+    let told = bench.lags(R2, R1, object);
+    assert!(told.iter().all(|(node, _, sources)| !sources.contains(node)), "{told:?}");
+}
+
 #[test]
 fn who_is_the_last_one_and_lags_is_sent_on_to_nobody() {
     let mut bench = Bench::new();
