@@ -15,7 +15,9 @@ impl Cluster {
         if !self.books.facts.died.is_empty() {
             return;
         }
-        for client in self.clients.values().filter(|client| client.alive) {
+        // What who is being killed has is held for nobody's sake any more: a killed actor's arguments go at once.
+        let goes_on = |it: &&Client| it.alive && !self.books.facts.is_doomed(it.id);
+        for client in self.clients.values().filter(goes_on) {
             let objects = client.session.known_objects().filter(|it| it.index != u32::MAX);
             for object in objects {
                 let home = self.host(object.task.owner.node());
