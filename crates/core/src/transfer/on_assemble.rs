@@ -5,7 +5,7 @@
 //!                                   |                     |
 //!                                   | denied              | a part cannot be had, or nobody waits any more
 //!                                   v                     v
-//!                             (NotAssembled)            Ending --the last one under way has stopped--> (NotAssembled)
+//!                             (NotAssembled)       Coming, `over` --the last one under way has stopped--> (NotAssembled)
 //! ```
 //! Each part comes from one node, by a ticket of its own, to its own place in the room. A few are on their way at a time, and each node begins with the one behind itself. So of nodes that
 //! all need something of each other, each sends to one or two, and gets from one or two: links are full in both directions, and nobody gets a little of everybody.
@@ -65,11 +65,11 @@ impl Transfer {
         mut parts: Vec<Part>,
         effects: &mut Vec<Effect>,
     ) {
-        let me = self.me;
-        if let Some(part) = parts.iter().find(|part| part.node == me) {
-            let why = format!("{} is here already", part.object);
+        if self.assemblies.contains_key(&key) {
+            let why = "that request was used before".to_string();
             return effects.push(Effect::NotAssembled { asker: key.0, request: key.1, why });
         }
+        let me = self.me;
         parts.sort_by_key(|part| (part.node <= me, part.node, part.at));
         let (left, stage) = (parts.into(), Stage::Queued);
         self.assemblies.insert(key, Assembly { bytes, left, stage, over: None });

@@ -173,6 +173,8 @@ fn others_wait_for_their_turn() {
     let effects = bench.feed(Event::AssembleOver { asker: ASKER, request: many });
     assert!(matches!(effects[..], [Effect::NotAssembled { .. }]));
     assert_eq!(bench.assembles(many + 1, three()), []);
+    let again = bench.assembles(many + 1, three());
+    assert!(matches!(again[..], [Effect::NotAssembled { .. }]), "{again:?}");
     let failure = Failure::new(FailureKind::OutOfDisk, "full");
     let effects = bench.feed(Event::Denied { request: 1, failure });
     assert!(matches!(effects[1], Effect::WantRoom { .. }), "{effects:?}");
