@@ -182,8 +182,8 @@ impl Cluster {
     }
 
     fn hears_of_failure(&mut self, id: ProcessId, object: ObjectId, failure: &Failure) {
-        // Who is being killed is held for nobody's sake any more: a killed actor's arguments go at once.
-        let doomed = self.books.facts.is_doomed(id);
+        // Who is being killed is held for nobody's sake any more: a killed actor's arguments go at once. So is who lives at a node that is dead to others, and ends.
+        let doomed = self.books.facts.is_doomed(id) || self.host(id.node()).fenced;
         let owner_died = self.books.facts.died.contains(&object.task.owner);
         let lost = match failure.kind {
             FailureKind::ObjectLost | FailureKind::OwnerDied if self.outlives_its_home(object) => {
@@ -196,7 +196,7 @@ impl Cluster {
             }
             FailureKind::OwnerDied => {
                 let kept = self.books.stored.contains(&object);
-                owner_died && (!kept || self.lost_a_node(object))
+                doomed || (owner_died && (!kept || self.lost_a_node(object)))
             }
             _ => false,
         };
