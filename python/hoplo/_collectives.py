@@ -464,7 +464,7 @@ def _assembled(parts: Sequence[Any]) -> Any:
             wanted.append((address, array.nbytes, part.member, part.node, part.start))
             array.flags.writeable = False
             items.append(array)
-    return _core.assemble(items, wanted)
+    return _core.assemble(items, wanted) if wanted else items
 
 
 def _all_small(refs: list[Ref]) -> bool:
