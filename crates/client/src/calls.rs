@@ -1,6 +1,6 @@
 //! Calls of this process: functions, tasks, methods, streams.
 
-use hoplo_base::{ActorId, FunctionId, JobId, ObjectId, TaskId};
+use hoplo_base::{ActorId, FunctionId, JobId, ObjectId, ProcessId, TaskId};
 use hoplo_core::session::{Effect, Event, StreamNext as Next};
 use hoplo_wire::node::ToNode;
 
@@ -32,15 +32,15 @@ impl Client {
         });
     }
 
-    /// The pickled function; waits for the daemon (no GIL). `job`: of the task that calls it. `None`: nobody exported it.
+    /// The pickled function; waits for the daemon (no GIL). `call`: which call needs it, as in `ToNode::Fetch`. `None`: nobody exported it.
     pub fn fetch_function(
         &self,
         function: FunctionId,
-        job: Option<JobId>,
+        call: Option<(JobId, ProcessId)>,
         gives_up: GivesUp<'_>,
     ) -> Option<Vec<u8>> {
         let receiver = self.worker.await_function(function);
-        self.core.lock().writer.send(&ToNode::Fetch { function, job });
+        self.core.lock().writer.send(&ToNode::Fetch { function, call });
         answer_of(&receiver, None, gives_up).flatten()
     }
 

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use hoplo_base::limits::{INLINE_BYTES_MAX, JOB_FUNCTION_BYTES_MAX, SHOWN_NAME_BYTES_MAX};
-use hoplo_base::{FunctionId, JobId, shown};
+use hoplo_base::{FunctionId, JobId, ProcessId, shown};
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyException, PyRuntimeError};
 use pyo3::prelude::*;
@@ -178,22 +178,22 @@ fn loaded_from(target: &Bound<'_, PyAny>) -> Option<(u32, FunctionId)> {
     LOADED.lock().as_ref()?.get(&(target.as_ptr() as usize)).copied()
 }
 
-/// What was exported under `key`, if anything was. `job`: of the task that needs it, which may be another job's than this process.
+/// What was exported under `key`, if anything was. `call`: which call needs it, as in `ToNode::Fetch`.
 pub(crate) fn pickle_of(
     py: Python<'_>,
     session: &Session,
     key: FunctionId,
-    job: Option<JobId>,
+    call: Option<(JobId, ProcessId)>,
 ) -> PyResult<Option<Vec<u8>>> {
-    python::interruptible(py, |gives_up| session.client.fetch_function(key, job, gives_up))
+    python::interruptible(py, |gives_up| session.client.fetch_function(key, call, gives_up))
 }
 
-/// Unpickles what was exported under `key`; `job` as of `pickle_of`.
+/// Unpickles what was exported under `key`; `call` as of `pickle_of`.
 pub(crate) fn fetch<'py>(
     py: Python<'py>,
     session: &Session,
     key: FunctionId,
-    job: Option<JobId>,
+    call: Option<(JobId, ProcessId)>,
 ) -> PyResult<Bound<'py, PyAny>> {
     static FETCHED: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
     let fetched = FETCHED.get_or_init(py, || PyDict::new(py).unbind()).bind(py);
@@ -201,7 +201,7 @@ pub(crate) fn fetch<'py>(
     if let Some(known) = fetched.get_item(&name)? {
         return Ok(known);
     }
-    let bytes = pickle_of(py, session, key, job)?.ok_or_else(|| {
+    let bytes = pickle_of(py, session, key, call)?.ok_or_else(|| {
         PyRuntimeError::new_err(format!("{key} was never exported in this session"))
     })?;
     let target = values::load(&PyBytes::new(py, &bytes), None).map_err(|error| {

@@ -21,12 +21,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hoplo_base::bundles::whole_cpus;
-use hoplo_base::{FunctionId, JobId, Map, TaskId};
+use hoplo_base::{FunctionId, Map, TaskId};
 use hoplo_client::{
     Client, ConnectError, Hooks, IncomingCall, Nudge, Patience, Room, RunningCall, Work,
 };
 use hoplo_folders::Wait;
-use hoplo_wire::call::{CallKind, CallView};
+use hoplo_wire::call::{CallHeader, CallKind, CallView};
 use hoplo_wire::node::{ACTOR_MOVES, ActorSpec, Replay, Role};
 use hoplo_wire::{Failure, FailureKind};
 use pyo3::exceptions::PySystemExit;
@@ -213,7 +213,7 @@ impl Worker {
         if let Err(error) = self.grant(py, gpus, cpus) {
             return call.fail(py, Fault::Raised(error));
         }
-        let function = match self.function(py, call.header.function, call.header.job) {
+        let function = match self.function(py, &call.header) {
             Ok(function) => function,
             Err(fault) => return call.fail(py, fault),
         };
@@ -252,16 +252,12 @@ impl Worker {
         Ok(())
     }
 
-    fn function(
-        &mut self,
-        py: Python<'_>,
-        id: FunctionId,
-        job: JobId,
-    ) -> Result<&mut Function, Fault> {
+    fn function(&mut self, py: Python<'_>, call: &CallHeader) -> Result<&mut Function, Fault> {
+        let id = call.function;
         // Not an entry: the borrow would reach over the fetch.
         if !self.functions.contains_key(&id) {
             self.packages.unpack(py, &self.session).map_err(Fault::Argument)?;
-            let target = exported::fetch(py, &self.session, id, Some(job))?;
+            let target = exported::fetch(py, &self.session, id, Some((call.job, call.task.owner)))?;
             let name = target
                 .getattr(intern!(py, "__qualname__"))
                 .or_else(|_| target.getattr(intern!(py, "__name__")))
@@ -443,8 +439,8 @@ impl Worker {
         if call.header.kind != CallKind::Create {
             return Err(errors::malformed("an actor's frame is no constructor call").into());
         }
-        let class =
-            exported::fetch(py, &self.session, call.header.function, Some(call.header.job))?;
+        let CallHeader { function, job, task, .. } = call.header;
+        let class = exported::fetch(py, &self.session, function, Some((job, task.owner)))?;
         let groups = PyDict::new(py);
         for (name, limit) in &interface.groups {
             groups.set_item(name, limit)?;

@@ -5,7 +5,7 @@ mod questions;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use hoplo_base::{ActorId, FunctionId, JobId, NodeNumber, ObjectId, ProcessId};
+use hoplo_base::{ActorId, FunctionId, JobId, NodeNumber, ObjectId, ProcessId, TaskId};
 use hoplo_core::session::{CreateActor, Effect, SessionMachine};
 use hoplo_wire::node::{ActorCreated, KvOperation, ToClient, ToNode};
 use hoplo_wire::{FoldOp, Location, Part, Value, Wish};
@@ -64,12 +64,19 @@ impl Cluster {
     }
 
     /// Whether the function is here; else it was asked for.
-    pub fn has_function(&mut self, id: ProcessId, function: FunctionId, job: JobId) -> bool {
+    pub fn has_function(
+        &mut self,
+        id: ProcessId,
+        function: FunctionId,
+        job: JobId,
+        task: TaskId,
+    ) -> bool {
         match self.client(id).asks.functions.get(&function) {
             Some(asked) => asked.is_none(),
             None => {
                 self.client(id).asks.functions.insert(function, Some(job));
-                self.say(id, ToNode::Fetch { function, job: Some(job) });
+                let call = Some((job, task.owner));
+                self.say(id, ToNode::Fetch { function, call });
                 false
             }
         }

@@ -36,6 +36,16 @@ struct Exported {
     bytes: usize,
 }
 
+/// A process that needs a function, and for which call.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fetcher {
+    pub process: ProcessId,
+    pub job: JobId,
+    /// The node of the process that submitted the call first: the function was exported there, whoever adopted the call since.
+    pub submitter: NodeNumber,
+}
+
+/// A function of which the store is asked for rows.
 #[derive(Debug)]
 pub(super) struct Asker {
     function: FunctionId,
@@ -44,8 +54,7 @@ pub(super) struct Asker {
 
 #[derive(Debug)]
 enum For {
-    /// For a task of this job.
-    Process(ProcessId, JobId),
+    Process(Fetcher),
     /// A node whose process asked.
     Node(NodeNumber),
     /// Processes here, and nobody else has it: its row, of this job, names its other parts.
@@ -110,28 +119,23 @@ impl Node {
     /// An unknown function is answered after a sweep: its export may lie in another socket. The job is that of the task which calls it. A process
     /// that adopted a task of another job asks for what that one exported. An id is a hash of the content, so the same id is the same function, and
     /// what any job exported will do.
-    pub(super) fn fetch(
-        &mut self,
-        process: ProcessId,
-        job: JobId,
-        function: FunctionId,
-        swept: bool,
-    ) {
+    pub(super) fn fetch(&mut self, fetcher: Fetcher, function: FunctionId, swept: bool) {
+        let Fetcher { process, job, .. } = fetcher;
         if self.has_kept(process, function) {
             return;
         }
         match self.exported_keys(job, function) {
             Some(keys) => {
-                let for_whom = For::Process(process, job);
+                let for_whom = For::Process(fetcher);
                 let asked = Asked::Function(Asker { function, for_whom });
                 self.ask(Question::Get { keys }, asked);
             }
             None if swept => {
-                if !self.fetch_far(process, job, function) {
+                if !self.fetch_far(fetcher, function) {
                     self.send(process, ToClient::Function { function, bytes: None });
                 }
             }
-            None => self.sweeps.defer(Deferred::Fetch { process, job, function }),
+            None => self.sweeps.defer(Deferred::Fetch { fetcher, function }),
         }
     }
 
@@ -180,13 +184,13 @@ impl Node {
         });
         let function = asker.function;
         match asker.for_whom {
-            For::Process(process, job) => {
+            For::Process(fetcher) => {
                 // It was another job's, and its rows went with that one.
                 let asks_on = bytes.is_none()
-                    && self.processes.contains_key(&process)
-                    && self.fetch_far(process, job, function);
+                    && self.processes.contains_key(&fetcher.process)
+                    && self.fetch_far(fetcher, function);
                 if !asks_on {
-                    self.send(process, ToClient::Function { function, bytes });
+                    self.send(fetcher.process, ToClient::Function { function, bytes });
                 }
             }
             For::Node(node) => self.send_peer(node, Peer::Function { function, bytes }),
@@ -198,9 +202,9 @@ impl Node {
     fn asks_again(&mut self, asker: &Asker) -> bool {
         let function = asker.function;
         match asker.for_whom {
-            For::Process(process, job) => {
-                if self.processes.contains_key(&process) {
-                    self.fetch(process, job, function, true);
+            For::Process(fetcher) => {
+                if self.processes.contains_key(&fetcher.process) {
+                    self.fetch(fetcher, function, true);
                 }
                 true
             }

@@ -7,6 +7,7 @@ use hoplo_wire::Reason;
 use hoplo_wire::node::{Tell, ToClient, ToNode};
 
 use super::far::is_of_groups;
+use super::functions::Fetcher;
 use super::process::{Kind, Stage};
 use super::queries::{Asker, Word};
 use super::sweeps::Deferred;
@@ -111,8 +112,10 @@ impl Node {
             ToNode::Export { function, bytes, contains } => {
                 self.export(FunctionEntry::whole(job, function, bytes, contains));
             }
-            ToNode::Fetch { function, job: of } => {
-                self.fetch(from, of.unwrap_or(job), function, false)
+            ToNode::Fetch { function, call } => {
+                let (job, submitter) = call.unwrap_or((job, from));
+                let fetcher = Fetcher { process: from, job, submitter: submitter.node() };
+                self.fetch(fetcher, function, false);
             }
 
             ToNode::ActorCreate { request, spec, get_if_exists } => {

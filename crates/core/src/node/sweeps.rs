@@ -3,6 +3,7 @@
 use hoplo_base::{FunctionId, JobId, NodeNumber, ProcessId};
 use hoplo_wire::node::Tell;
 
+use super::functions::Fetcher;
 use super::{Effect, Node};
 use crate::actors::life;
 use crate::claims::Epoch;
@@ -29,8 +30,7 @@ struct Batch {
 pub(super) enum Deferred {
     Actors(life::Event),
     Fetch {
-        process: ProcessId,
-        job: JobId,
+        fetcher: Fetcher,
         function: FunctionId,
     },
     Tell {
@@ -92,9 +92,7 @@ impl Node {
         for deferred in batch.deferred {
             match deferred {
                 Deferred::Actors(event) => self.pass_to_actors(event),
-                Deferred::Fetch { process, job, function } => {
-                    self.fetch(process, job, function, true);
-                }
+                Deferred::Fetch { fetcher, function } => self.fetch(fetcher, function, true),
                 Deferred::Tell { from, to, message } => self.tell(from, to, message),
                 // After the directory's, below: what it gives up by that is given up with the next one.
                 Deferred::Claims => self.claims_swept(),

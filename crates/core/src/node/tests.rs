@@ -386,7 +386,7 @@ fn a_function_whose_export_lies_in_another_socket_is_found_after_a_sweep() {
     let driver = shell.driver();
     let worker = shell.worker(driver);
     let function = FunctionId([5; 16]);
-    shell.says(worker, ToNode::Fetch { function, job: None });
+    shell.says(worker, ToNode::Fetch { function, call: None });
     assert!(shell.effects.contains(&Effect::Sweep));
     shell.hears(Event::SweepBegins);
     let contains = vec![];
@@ -419,7 +419,7 @@ fn a_function_of_another_job_was_never_exported_for_who_adopted_its_task() {
     let worker = shell.worker(two);
     let function = FunctionId([5; 16]);
     shell.says(one, ToNode::Export { function, bytes: vec![1, 2], contains: vec![] });
-    shell.says(worker, ToNode::Fetch { function, job: None });
+    shell.says(worker, ToNode::Fetch { function, call: None });
     let asked = |effect: &Effect| matches!(effect, Effect::Ask { .. });
     assert!(shell.effects.iter().any(asked), "{:?}", shell.effects);
 }
@@ -461,7 +461,7 @@ fn the_functions_of_an_ended_job_went_while_its_task_was_adopted() {
     shell.hears(Event::Swept);
     assert!(shell.told(heir, adopts).is_some());
     let worker = shell.worker(heir);
-    shell.says(worker, ToNode::Fetch { function, job: None });
+    shell.says(worker, ToNode::Fetch { function, call: None });
     let asked = |effect: &Effect| matches!(effect, Effect::Ask { .. });
     assert!(shell.effects.iter().any(asked), "{:?}", shell.effects);
 
@@ -474,7 +474,7 @@ fn the_functions_of_an_ended_job_went_while_its_task_was_adopted() {
     shell.says(heir, ToNode::Notices(vec![fulfilled]));
     shell.waits(LINEAGE_DELAY);
     assert!(shell.take(forgets).is_some());
-    shell.says(worker, ToNode::Fetch { function, job: None });
+    shell.says(worker, ToNode::Fetch { function, call: None });
     assert!(shell.effects.contains(&Effect::Sweep), "it is looked for and not found");
 }
 

@@ -414,7 +414,7 @@ fn functions_and_keys_are_kept_and_found() {
     let mut driver = node.driver();
     let function = FunctionId([7; 16]);
     let fetch = |driver: &mut Player, function: FunctionId| {
-        driver.send(&ToNode::Fetch { function, job: None });
+        driver.send(&ToNode::Fetch { function, call: None });
         driver.wait("a function", |message| match message {
             ToClient::Function { bytes, .. } => Some(bytes),
             _ => None,

@@ -382,7 +382,7 @@ impl Cluster {
     fn advance(&mut self, id: ProcessId, thread: u64, fiber: &mut Fiber) -> Flow {
         if let Some(call) = fiber.call
             && fiber.failure.is_none()
-            && !self.has_function(id, call.function, call.job)
+            && !self.has_function(id, call.function, call.job, call.task)
         {
             return Flow::Wait(Wait::Function(call.function));
         }

@@ -300,7 +300,8 @@ impl Facts {
     pub fn ran_out_of_memory(&self, task: TaskId) -> bool {
         let hit = |worker: &ProcessId| self.used_too_much.contains(worker);
         let untaken = self.is_untaken(task) && self.untaken(task).iter().any(hit);
-        self.is_used_up(task) && (untaken || self.breaks(task).any(|worker| hit(&worker)))
+        (self.is_used_up(task) || self.was_with_dead_node(task))
+            && (untaken || self.breaks(task).any(|worker| hit(&worker)))
     }
 
     /// The worker of its actor died in the midst of it, and it may not run again; or the actor went down so often that

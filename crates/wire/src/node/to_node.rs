@@ -116,10 +116,10 @@ pub enum ToNode {
         bytes: Vec<u8>,
         contains: Vec<ObjectId>,
     },
-    /// `job`: that of the task which calls it, if the sender adopted that task of another job.
+    /// `call`: the job of the call that needs it, which may be another one's than the sender, and the process that submitted that call first.
     Fetch {
         function: FunctionId,
-        job: Option<JobId>,
+        call: Option<(JobId, ProcessId)>,
     },
 
     ActorCreate {

@@ -1,8 +1,8 @@
 //! Functions of jobs that others exported: asked for at a node that calls them, once a node.
 //!
-//! Whoever submits a call, or creates an actor, has exported its function, or class, at its own node. So a worker's question goes to the node in charge of
-//! its actor, to those whose processes call here for that job, one after the other, then to the job's home, then to the control store, which has a row of each
-//! function. The row may be on its way while the node that wrote it is asked.
+//! Whoever submits a call, or creates an actor, has exported its function, or class, at its own node. So a worker's question goes to the node of the process that
+//! submitted the call first, to the node in charge of its actor, to those whose processes call here for that job, one after the other, then to the job's home, then
+//! to the control store, which has a row of each function. The row may be on its way while the node that wrote it is asked.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,8 +14,9 @@ use hoplo_wire::peer::Peer;
 
 use super::Node;
 use crate::control::rows::function_key;
+use crate::node::functions::{Asker, Fetcher};
 use crate::node::sweeps::Deferred;
-use crate::node::{Asked, Question, functions};
+use crate::node::{Asked, Question};
 
 #[derive(Debug, Default)]
 pub(super) struct Fetches {
@@ -29,8 +30,8 @@ pub(super) struct Fetches {
 #[derive(Debug)]
 pub(in crate::node) struct FarFetch {
     job: JobId,
-    /// Processes of ours that wait for it, each for a task of that job.
-    waiting: Vec<(ProcessId, JobId)>,
+    /// Processes of ours that wait for it.
+    waiting: Vec<Fetcher>,
     /// Who was asked last, and who is next.
     at: Option<NodeNumber>,
     next: VecDeque<NodeNumber>,
@@ -38,30 +39,30 @@ pub(in crate::node) struct FarFetch {
 
 impl Node {
     /// Not exported here, whatever lay in sockets: true if somebody else is asked.
-    pub(in crate::node) fn fetch_far(
-        &mut self,
-        process: ProcessId,
-        job: JobId,
-        function: FunctionId,
-    ) -> bool {
+    pub(in crate::node) fn fetch_far(&mut self, fetcher: Fetcher, function: FunctionId) -> bool {
         // A head that is alone may have rows of jobs whose nodes are dead.
         if !self.config.clustered {
             return false;
         }
+        let Fetcher { process, job, submitter } = fetcher;
+        let asks_submitter = self.is_sent_to(submitter);
         if let Some(fetch) = self.far.fetches.asked.get_mut(&function) {
-            fetch.waiting.push((process, job));
+            fetch.waiting.push(fetcher);
+            if asks_submitter && fetch.at != Some(submitter) && !fetch.next.contains(&submitter) {
+                fetch.next.push_back(submitter);
+            }
             return true;
         }
         let mut next: VecDeque<NodeNumber> = VecDeque::new();
         let creator = self.far.hosted.get(&process).map(|hosted| self.charge_of(hosted.actor));
         let callers = self.far.strangers.iter().filter(|(_, stranger)| stranger.job == job);
         let callers = callers.map(|(caller, _)| caller.node());
-        for node in creator.into_iter().chain(callers).chain([job.node()]) {
+        for node in [submitter].into_iter().chain(creator).chain(callers).chain([job.node()]) {
             if self.is_sent_to(node) && !next.contains(&node) {
                 next.push_back(node);
             }
         }
-        let fetch = FarFetch { job, waiting: vec![(process, job)], at: None, next };
+        let fetch = FarFetch { job, waiting: vec![fetcher], at: None, next };
         self.far.fetches.asked.insert(function, fetch);
         self.ask_next(function);
         true
@@ -88,7 +89,7 @@ impl Node {
     /// Nobody who lives is known to have it: the store has a row of it, or nobody has it.
     pub(in crate::node) fn ask_for_row(&mut self, job: JobId, function: FunctionId) {
         let keys = vec![function_key(job, function)];
-        let asked = Asked::Function(functions::Asker::of_row(function, job));
+        let asked = Asked::Function(Asker::of_row(function, job));
         self.ask(Question::Get { keys }, asked);
     }
 
@@ -98,17 +99,22 @@ impl Node {
         function: FunctionId,
         bytes: Option<Vec<u8>>,
     ) {
+        let next = self.far.fetches.asked.get(&function).is_some_and(|it| !it.next.is_empty());
+        if bytes.is_none() && next {
+            // One that waits named another node meanwhile.
+            return self.ask_next(function);
+        }
         let Some(fetch) = self.far.fetches.asked.remove(&function) else { return };
         if let Some(bytes) = &bytes {
             self.keep_function(fetch.job, function, bytes);
         }
-        for (process, job) in fetch.waiting {
+        for fetcher in fetch.waiting {
             // It waited with those of another job, and what that one exported may be gone with it.
-            let asks_on = bytes.is_none() && job != fetch.job;
-            if asks_on && self.processes.contains_key(&process) {
-                self.fetch(process, job, function, true);
+            let asks_on = bytes.is_none() && fetcher.job != fetch.job;
+            if asks_on && self.processes.contains_key(&fetcher.process) {
+                self.fetch(fetcher, function, true);
             } else {
-                self.send(process, ToClient::Function { function, bytes: bytes.clone() });
+                self.send(fetcher.process, ToClient::Function { function, bytes: bytes.clone() });
             }
         }
     }
@@ -161,7 +167,7 @@ impl Node {
         if kept.is_none()
             && let Some(keys) = self.exported_keys(job, function)
         {
-            let asked = Asked::Function(functions::Asker::of_node(function, node));
+            let asked = Asked::Function(Asker::of_node(function, node));
             return self.ask(Question::Get { keys }, asked);
         }
         if kept.is_some() || swept {

@@ -605,7 +605,7 @@ fn a_function_is_asked_for_at_the_node_that_calls_it_and_once() {
     let bytes = vec![1, 2, 3];
     nodes.says(0, driver, ToNode::Export { function, bytes: bytes.clone(), contains: vec![] });
     let fetched = |nodes: &mut Nodes| {
-        nodes.says(1, worker, ToNode::Fetch { function, job: None });
+        nodes.says(1, worker, ToNode::Fetch { function, call: None });
         let asked = nodes.shells[0].take(|effect| match effect {
             Effect::Ask { ask, .. } => Some(*ask),
             _ => None,
@@ -636,7 +636,7 @@ fn the_class_of_an_actor_that_a_task_elsewhere_created_is_asked_for_there() {
     nodes.says(1, creator, ToNode::Export { function, bytes: bytes.clone(), contains: vec![] });
     nodes.actor(creator, 3.0, vec![]);
     let worker = nodes.forks(2);
-    nodes.says(2, worker, ToNode::Fetch { function, job: None });
+    nodes.says(2, worker, ToNode::Fetch { function, call: None });
     let told = nodes.shells[2].told(worker, |message| match message {
         ToClient::Function { bytes, .. } => Some(bytes.clone()),
         _ => None,
@@ -661,7 +661,7 @@ fn a_function_whose_rows_went_with_another_job_is_asked_for_elsewhere() {
             _ => None,
         })
     };
-    nodes.says(1, worker, ToNode::Fetch { function, job: None });
+    nodes.says(1, worker, ToNode::Fetch { function, call: None });
     let ask = asked(&mut nodes, 1).expect("it was exported here");
     let answer = Answer::Rows(Ok(vec![None]));
     nodes.shells[1].hears(Event::Answered { ask, answer });
@@ -685,8 +685,8 @@ fn who_waits_for_a_function_with_a_process_of_another_job_is_answered_for_its_ow
     let (mut nodes, _, _, worker) = Nodes::leased();
     let other = nodes.shells[1].driver();
     let (function, bytes) = (FunctionId([7; 16]), vec![1, 2, 3]);
-    nodes.says(1, worker, ToNode::Fetch { function, job: None });
-    nodes.says(1, other, ToNode::Fetch { function, job: None });
+    nodes.says(1, worker, ToNode::Fetch { function, call: None });
+    nodes.says(1, other, ToNode::Fetch { function, call: None });
     let job = nodes.shells[1].node.process(other).unwrap().job;
     let entry = crate::control::FunctionEntry::whole(job, function, bytes.clone(), vec![]);
     for row in [None, Some(entry.to_value())] {
@@ -717,7 +717,25 @@ fn the_function_of_an_adopted_task_is_asked_for_where_its_own_job_is_at_home() {
     nodes.says(2, stranger, ToNode::Export { function, bytes: bytes.clone(), contains: vec![] });
     let of = nodes.shells[2].node.process(stranger).unwrap().job;
     assert_ne!(nodes.shells[1].node.process(worker).unwrap().job, of);
-    nodes.says(1, worker, ToNode::Fetch { function, job: Some(of) });
+    nodes.says(1, worker, ToNode::Fetch { function, call: Some((of, stranger)) });
+    let told = nodes.shells[1].told(worker, |message| match message {
+        ToClient::Function { bytes, .. } => Some(bytes.clone()),
+        _ => None,
+    });
+    assert_eq!(told, Some(Some(bytes)));
+}
+
+/// A worker exported it while there was no head. Whoever adopted its task asked the next head's store before the row had come there, and heard that the
+/// function was never exported (seed 3526552).
+#[test]
+fn the_function_of_an_adopted_task_is_asked_for_at_the_node_that_submitted_it() {
+    let (mut nodes, driver, _, worker) = Nodes::leased();
+    nodes.joins();
+    let submitter = nodes.shells[2].driver();
+    let (function, bytes) = (FunctionId([7; 16]), vec![1, 2, 3]);
+    nodes.says(2, submitter, ToNode::Export { function, bytes: bytes.clone(), contains: vec![] });
+    let job = nodes.shells[0].node.process(driver).unwrap().job;
+    nodes.says(1, worker, ToNode::Fetch { function, call: Some((job, submitter)) });
     let told = nodes.shells[1].told(worker, |message| match message {
         ToClient::Function { bytes, .. } => Some(bytes.clone()),
         _ => None,
@@ -733,7 +751,7 @@ fn a_function_is_sent_without_the_store_by_the_node_that_exported_it() {
     let driver = nodes.shells[1].driver();
     let (function, bytes) = (FunctionId([7; 16]), vec![1, 2, 3]);
     nodes.says(1, driver, ToNode::Export { function, bytes: bytes.clone(), contains: vec![] });
-    nodes.says(1, driver, ToNode::Fetch { function, job: None });
+    nodes.says(1, driver, ToNode::Fetch { function, call: None });
     let asked = nodes.shells[1].take(|effect| {
         let reads = |question: &Question| matches!(question, Question::Get { .. });
         matches!(effect, Effect::Ask { question, .. } if reads(question)).then_some(())
@@ -753,7 +771,7 @@ fn a_store_that_does_not_answer_in_time_is_asked_again_for_a_function() {
     let function = FunctionId([7; 16]);
     nodes.says(0, driver, ToNode::Export { function, bytes: vec![1], contains: vec![] });
     nodes.shells.iter_mut().for_each(|shell| shell.node.keeps_no_functions());
-    nodes.says(0, driver, ToNode::Fetch { function, job: None });
+    nodes.says(0, driver, ToNode::Fetch { function, call: None });
     for _ in 0..2 {
         let asked = nodes.shells[0].take(|effect| match effect {
             Effect::Ask { ask, .. } => Some(*ask),
