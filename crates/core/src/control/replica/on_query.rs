@@ -184,7 +184,7 @@ impl Replica {
 
     fn page(&mut self, table: Table, prefix: &[u8], from: Option<&[u8]>, limit: u32) -> Answer {
         if let Some((rows, next)) = self.pages.find(table, prefix, from, limit) {
-            return Answer::Page { rows, next: Some(next) };
+            return Answer::Page { rows, next };
         }
         let page = self.tables.scan(table, prefix, from, limit as usize, CONTROL_PAGE_BYTES);
         let (rows, next) = (page.rows.into(), page.next);

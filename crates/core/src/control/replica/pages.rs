@@ -1,6 +1,6 @@
-//! Full pages of the table of nodes, as they were answered lately. Each node that joins reads them all, and while thousands join the rows
-//! that change are those of the last page: the others are gathered and encoded once (`Shared`). They are few (`CONTROL_PAGES_KEPT`), and each is there
-//! twice, as rows and encoded.
+//! Pages of the table of nodes, as they were answered lately. Each node that joins reads them all, and while thousands join the rows
+//! that change are those of the last page: the others are gathered and encoded once (`Shared`), and the last one once for all who ask between two
+//! changes. They are few (`CONTROL_PAGES_KEPT`), and each is there twice, as rows and encoded.
 //!
 //! # Invariants
 //! - PAGE-1: a page that is kept is what a scan would find now.
@@ -25,8 +25,8 @@ struct Page {
     from: Option<Vec<u8>>,
     limit: u32,
     rows: Rows,
-    /// Not in it.
-    next: Vec<u8>,
+    /// Not in it. Absent: it has all rows up to the end.
+    next: Option<Vec<u8>>,
 }
 
 impl Pages {
@@ -37,7 +37,7 @@ impl Pages {
         prefix: &[u8],
         from: Option<&[u8]>,
         limit: u32,
-    ) -> Option<(Rows, Vec<u8>)> {
+    ) -> Option<(Rows, Option<Vec<u8>>)> {
         let asked = |page: &&Page| {
             page.limit == limit && page.from.as_deref() == from && page.prefix == prefix
         };
@@ -55,12 +55,15 @@ impl Pages {
         rows: &Rows,
         next: Option<&[u8]>,
     ) {
-        let Some(next) = next.filter(|_| table == Table::Node) else { return };
+        if table != Table::Node {
+            return;
+        }
         if self.kept.len() == CONTROL_PAGES_KEPT {
             self.kept.pop_front();
         }
         let (prefix, from) = (prefix.to_vec(), from.map(<[u8]>::to_vec));
-        self.kept.push_back(Page { prefix, from, limit, rows: rows.clone(), next: next.to_vec() });
+        let next = next.map(<[u8]>::to_vec);
+        self.kept.push_back(Page { prefix, from, limit, rows: rows.clone(), next });
     }
 
     /// The row with this key did, or it is new or gone.
@@ -87,6 +90,7 @@ impl Page {
     /// Whether a row with this key would be in it.
     fn covers(&self, key: &[u8]) -> bool {
         let from = self.from.as_deref().unwrap_or_default();
-        key.starts_with(&self.prefix) && key >= from && key < &self.next[..]
+        let is_before_next = self.next.as_ref().is_none_or(|next| key < &next[..]);
+        key.starts_with(&self.prefix) && key >= from && is_before_next
     }
 }

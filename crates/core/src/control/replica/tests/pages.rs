@@ -32,14 +32,16 @@ fn page(cluster: &mut Cluster, table: Table, from: Option<Vec<u8>>) -> Rows {
 
 /// Thousands of nodes join and read all rows, and each had them copied and encoded for itself.
 #[test]
-fn nodes_that_read_the_table_of_nodes_share_its_full_pages() {
+fn nodes_that_read_the_table_of_nodes_share_its_pages() {
     let mut cluster = Cluster::new(1);
     cluster.update(1, (0..6).map(|at| put_node(at, "a")).collect()).unwrap();
     let first = page(&mut cluster, Table::Node, None);
     assert_eq!(first.len(), LIMIT as usize);
     let rest = Some(key_of(LIMIT).bytes);
-    assert_eq!(page(&mut cluster, Table::Node, rest.clone()).len(), 2);
-    // One more node: its page is not full.
+    let last = page(&mut cluster, Table::Node, rest.clone());
+    assert_eq!(last.len(), 2);
+    assert!(page(&mut cluster, Table::Node, rest.clone()).is_same(&last));
+    // One more node: its page is another one.
     cluster.update(1, vec![put_node(6, "a")]).unwrap();
     assert!(page(&mut cluster, Table::Node, None).is_same(&first));
     assert_eq!(page(&mut cluster, Table::Node, rest).len(), 3);
@@ -58,6 +60,11 @@ fn a_page_that_is_kept_is_no_older_than_its_rows() {
     assert_eq!(read(&mut cluster), ["a", "new", "between", "c"]);
     cluster.update(1, vec![Op::Delete { key: key_of(0), expected: None }]).unwrap();
     assert_eq!(read(&mut cluster), ["new", "between", "c", "d"]);
+    // The last one has no row behind it that could say where it ends.
+    let rest = Some(key_of(6).bytes);
+    assert_eq!(hosts(&page(&mut cluster, Table::Node, rest.clone())), ["d", "e"]);
+    cluster.update(1, vec![put_node(9, "behind")]).unwrap();
+    assert_eq!(hosts(&page(&mut cluster, Table::Node, rest)), ["d", "e", "behind"]);
     // Another table is another page.
     cluster.update(1, vec![put("a", "1")]).unwrap();
     assert_eq!(page(&mut cluster, Table::Kv, None).len(), 1);
