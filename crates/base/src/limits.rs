@@ -83,9 +83,13 @@ pub const WRITER_BYTES_KEPT: usize = 1024 * 1024;
 /// Descriptors that came to a node daemon before the message that speaks of them.
 pub const DESCRIPTORS_WAITING_MAX: usize = 64;
 
+/// Changes of the node table that may be on their way to a node. It gives credit back for half of them at a time. Each of these words costs the
+/// head a system call and TLS, and while thousands join every node says them.
+pub const NODE_ROWS_ON_THE_WAY: u32 = 4000;
+
 /// A node of which this one did not hear yet is taken for one that joins if it has one of the next so many numbers: more rows are
-/// never on their way at once (the subscription of the node table has credit for 1000).
-pub const NODES_AHEAD_MAX: u32 = 1024;
+/// never on their way at once.
+pub const NODES_AHEAD_MAX: u32 = 4096;
 
 /// Connections to a node daemon that did not say yet who they are. One more, and the oldest is closed,
 pub const NODE_STRANGERS_MAX: usize = 256;
@@ -1230,7 +1234,7 @@ pub const CONTROL_PAGE_BYTES: usize = 1024 * 1024;
 /// Rows of one page.
 pub const CONTROL_PAGE_ROWS_MAX: u32 = 10_000;
 
-/// Full pages of the table of nodes that are kept for others who read it.
+/// Pages of the table of nodes that are kept for others who read it.
 pub const CONTROL_PAGES_KEPT: usize = 16;
 
 /// Queries that wait for a lease or for the cold tier.
@@ -1331,6 +1335,8 @@ const _: () = assert!(LOGS_ANSWER_BYTES as usize * 6 < FAR_ANSWER_BYTES_MAX);
 const _: () = assert!(QUERIES_BYTES_MAX <= NODE_MESSAGE_BYTES_MAX / 2);
 const _: () = assert!(QUERIES_OF_ONE_MAX * 8 <= QUERIES_OPEN_MAX);
 const _: () = assert!(QUERIES_OF_NODE_MAX * 2 <= QUERIES_OPEN_MAX);
+// The numbers that the desk gives together are one entry of the store, which is told as a whole.
+const _: () = assert!(NODE_ROWS_ON_THE_WAY as usize + JOIN_ASKS_MAX <= NODES_AHEAD_MAX as usize);
 const _: () = assert!(HISTORY_ROW_BYTES * 2 <= CONTROL_PAGE_BYTES);
 const _: () = assert!(HISTORY_ROW_BYTES <= HISTORY_WRITTEN_BYTES_MAX);
 const _: () = assert!(HISTORY_READ_BYTES_MAX <= QUERIES_BYTES_MAX / 4);

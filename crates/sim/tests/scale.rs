@@ -80,6 +80,15 @@ fn a_join_takes_ten_times_as_many_messages_with_ten_times_the_nodes() {
     assert!(many_each <= 10.5 * few_each, "{few_each} and {many_each}");
 }
 
+/// Each word that a node has read on is a message to the head, and all of them hear of all rows.
+#[test]
+fn while_a_thousand_nodes_join_few_say_that_they_have_read_on() {
+    let (joins, plane) = Plane::all_join(1000, 2, Costs::OF_TWO_CORES, Meter::fixed());
+    assert!(joins.rows_told > 1_000_000, "{joins:?}");
+    let credit = plane.meter.tallies().get("store: credit").map_or(0, |tally| tally.events);
+    assert!(credit < 100, "{credit} words");
+}
+
 #[test]
 fn all_actors_live_and_have_their_rows() {
     let actors = joined(10).make_actors(900);

@@ -17,7 +17,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use hoplo_base::NodeNumber;
-use hoplo_base::limits::{FAR_SAVE_WITHIN, FAR_STORE_QUIET, FAR_STORE_WITHIN, FAR_VERDICT_WITHIN};
+use hoplo_base::limits::{
+    FAR_SAVE_WITHIN, FAR_STORE_QUIET, FAR_STORE_WITHIN, FAR_VERDICT_WITHIN, NODE_ROWS_ON_THE_WAY,
+};
 use hoplo_control::net::cluster::Cluster;
 use hoplo_control::net::driver::{Driver, Outcome};
 use hoplo_core::control::client::{Call, CallError, Done, Event};
@@ -107,8 +109,6 @@ enum Step {
 
 /// The subscription of the node table.
 const NODES: u64 = 1;
-/// Changes that may be on their way.
-const CREDIT: u32 = 1000;
 const PAGE_ROWS: u32 = 1000;
 
 impl Far {
@@ -148,7 +148,7 @@ impl Far {
             }
         }
         let (table, prefix, after) = (Table::Node, Vec::new(), after.unwrap_or_default());
-        let (subscription, credit) = (NODES, CREDIT);
+        let (subscription, credit) = (NODES, NODE_ROWS_ON_THE_WAY);
         driver.handle(Event::Subscribe { subscription, table, prefix, after, credit });
         let underway = BTreeMap::new();
         let writes = BTreeMap::new();

@@ -1,6 +1,6 @@
 //! A node, as a stand-in or a real one: it reads the node table, hears of its changes, beats, and says that it passed deaths.
 
-use hoplo_base::limits::MEMBER_BEAT;
+use hoplo_base::limits::{MEMBER_BEAT, NODE_ROWS_ON_THE_WAY};
 use hoplo_base::{Instant, NodeNumber};
 use hoplo_core::control::{Entry, NodeEntry, NodeState};
 use hoplo_core::node::{Effect, Event, Node};
@@ -11,7 +11,6 @@ use super::plane::{EPOCH, Plane, SHARD, number, put};
 use super::words::{Heard, Kind, Member, Said, What};
 
 /// As in `crates/node/src/daemon/far.rs`.
-const CREDIT: u32 = 1000;
 const PAGE_ROWS: u32 = 1000;
 const NODES: u64 = 1;
 
@@ -80,7 +79,7 @@ impl Plane {
             table: Table::Node,
             prefix: Vec::new(),
             after: member.after.unwrap_or_else(|| self.store.status().applied),
-            credit: CREDIT,
+            credit: NODE_ROWS_ON_THE_WAY,
         };
         self.asks(self.now, member.client(), request);
     }
@@ -163,7 +162,7 @@ impl Plane {
         self.knows_up_to(at, last);
         let member = self.members.get_mut(&at).expect("it lives");
         member.owed += count;
-        if member.owed * 2 >= CREDIT {
+        if member.owed * 2 >= NODE_ROWS_ON_THE_WAY {
             let more = std::mem::take(&mut member.owed);
             let request = Request::Credit { shard: SHARD, subscription: NODES, more };
             self.asks(self.now, self.members[&at].client(), request);
