@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::limits::NODES_AHEAD_MAX;
+
 /// One life of one daemon: its home is what its processes, leases, tasks, objects and actors have in their ids. 24 bits.
 ///
 /// ```text
@@ -42,6 +44,8 @@ impl NodeNumber {
     /// higher than the highest.
     pub fn behind_a_gap(self, random: u32) -> Self {
         const GAP: u32 = 1 << 12;
+        // Of what that store gave nothing is waited for once a number behind the gap is known.
+        const _: () = assert!(NODES_AHEAD_MAX < GAP);
         Self((self.0 + GAP + random % (GAP << 4)).min(Self::GIVEN_MAX))
     }
 

@@ -85,11 +85,11 @@ pub const DESCRIPTORS_WAITING_MAX: usize = 64;
 
 /// Changes of the node table that may be on their way to a node. It gives credit back for half of them at a time. Each of these words costs the
 /// head a system call and TLS, and while thousands join every node says them.
-pub const NODE_ROWS_ON_THE_WAY: u32 = 4000;
+pub const NODE_ROWS_ON_THE_WAY: u32 = 3000;
 
 /// A node of which this one did not hear yet is taken for one that joins if it has one of the next so many numbers: more rows are
 /// never on their way at once.
-pub const NODES_AHEAD_MAX: u32 = 4096;
+pub const NODES_AHEAD_MAX: u32 = 3072;
 
 /// Connections to a node daemon that did not say yet who they are. One more, and the oldest is closed,
 pub const NODE_STRANGERS_MAX: usize = 256;
@@ -798,7 +798,7 @@ const _: () = assert!(CERTIFICATE_RENEWED.as_secs() * 3 <= CERTIFICATE_JOINED.as
 
 /// A head over control nodes writes so often that it is the head,
 pub const SEAT_BEAT: Duration = Duration::from_millis(200);
-/// and who waits to be in its place looks so often.
+/// and who waits to be in its place looks so often, besides when its connection to the head ends.
 pub const SEAT_LOOK: Duration = Duration::from_millis(100);
 /// It takes the place of a head that wrote nothing for so long, while the store answered.
 pub const SEAT_SILENT: Duration = Duration::from_secs(1);

@@ -326,7 +326,6 @@ impl ClusterArgs {
             token_file,
             over,
             with_control_node: self.with_control_node,
-            free_seat: None,
         })
     }
 

@@ -45,6 +45,7 @@ use hoplo_base::limits::{
 use hoplo_base::{Instant, JobId, ProcessId};
 use hoplo_control::net::cluster::Cluster;
 use hoplo_control::net::head::Founded;
+use hoplo_control::net::seat::Candidate;
 use hoplo_core::control::{Entry, NodeEntry, NodeState};
 use hoplo_core::node::{Config, Effect, Event, Node, Rows};
 use hoplo_core::objects;
@@ -173,8 +174,12 @@ pub(crate) enum Timer {
 }
 
 impl Daemon {
-    /// Everything is made, and the socket listens.
     pub fn new(options: Options) -> Result<Self, StartError> {
+        Self::begin(options, None)
+    }
+
+    /// Everything is made, and the socket listens. `stood_by`: who found the seat of a head over control nodes free.
+    pub(crate) fn begin(options: Options, stood_by: Option<Candidate>) -> Result<Self, StartError> {
         let resources = options.node_resources()?;
         options.check_object_store(machine::memory().total)?;
         let base = match &options.session_dir {
@@ -281,8 +286,7 @@ impl Daemon {
             }
             None if let Some(founded) = founded.as_ref().filter(|_| over) => {
                 let random = [random_u32()?, random_u32()?, random_u32()?];
-                let free = options.listen.as_ref().and_then(|listen| listen.free_seat);
-                match Control::over(founded, random, free, wake.clone(), row) {
+                match Control::over(founded, random, stood_by, wake.clone(), row) {
                     Ok(begun) => begun,
                     // Another one is head: this one leaves nothing.
                     Err(error) => {

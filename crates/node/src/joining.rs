@@ -33,8 +33,6 @@ pub struct Listen {
     pub over: Option<PathBuf>,
     /// One of them was begun on this machine just now: it waits for the others.
     pub with_control_node: bool,
-    /// Nobody is head there under this version of the seat.
-    pub free_seat: Option<u64>,
 }
 
 /// Which cluster a node joins.

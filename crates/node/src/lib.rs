@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use hoplo_base::limits::{JOINS_AGAIN, JOINS_AGAIN_WITHIN, SEAT_LOOK};
+use hoplo_base::limits::{JOINS_AGAIN, JOINS_AGAIN_WITHIN};
 use hoplo_control::net::cluster::Cluster;
 use hoplo_control::net::seat::{Candidate, SeatError};
 use hoplo_folders::{FolderError, HeadError, JoinsAgain};
@@ -154,9 +154,9 @@ fn begin(
     let Some(file) = options.over() else { return prepare(options.clone()).map(Some) };
     let file = &file.to_path_buf();
     let mut told = found.is_some();
-    let mut options = options.clone();
+    let mut stood_by = None;
     loop {
-        match Daemon::new(options.clone()) {
+        match Daemon::begin(options.clone(), stood_by.take()) {
             Ok(daemon) => {
                 let daemon = furnish(daemon)?;
                 if stopped.load(Ordering::Relaxed) {
@@ -167,7 +167,7 @@ fn begin(
             }
             // The control nodes may be away for a while.
             Err(StartError::Seat(SeatError::Store(_)) | StartError::NotTaken(_)) if told => {}
-            Err(StartError::Seat(error)) if told || may_wait(&options, &error) => {
+            Err(StartError::Seat(error)) if told || may_wait(options, &error) => {
                 if found.is_none() {
                     let base = options.base.make().map_err(Into::into);
                     found = base.and_then(JoinsAgain::begin).ok();
@@ -184,9 +184,9 @@ fn begin(
             }
             Err(error) => return Err(in_words(&error)),
         }
-        let Some(version) = stand_by(file, stopped)? else { return Ok(None) };
-        if let Some(listen) = &mut options.listen {
-            listen.free_seat = Some(version);
+        stood_by = stand_by(file, stopped)?;
+        if stood_by.is_none() {
+            return Ok(None);
         }
     }
 }
@@ -216,15 +216,15 @@ fn waits_for(error: &SeatError) -> String {
     }
 }
 
-/// Until the seat may be taken, under that version; absent if somebody stops this process.
-fn stand_by(file: &Path, stopped: &AtomicBool) -> Result<Option<u64>, String> {
+/// Until the seat may be taken, by the one that is given; absent if somebody stops this process.
+fn stand_by(file: &Path, stopped: &AtomicBool) -> Result<Option<Candidate>, String> {
     let cluster = Cluster::load(file).map_err(|error| error.to_string())?;
     let mut candidate = Candidate::new(&cluster).map_err(|error| error.to_string())?;
     while !stopped.load(Ordering::Relaxed) {
         match candidate.look() {
-            Ok(true) => return Ok(Some(candidate.version())),
+            Ok(true) => return Ok(Some(candidate)),
             // They answer when they can.
-            Ok(false) | Err(_) => std::thread::sleep(SEAT_LOOK),
+            Ok(false) | Err(_) => candidate.waits(),
         }
     }
     Ok(None)

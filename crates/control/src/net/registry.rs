@@ -40,6 +40,11 @@ impl StoreRegistry {
         Self { cluster, client: None, last: None }
     }
 
+    /// The same by a client that somebody made already.
+    pub fn by(client: ControlClient, cluster: Cluster) -> Self {
+        Self { cluster, client: Some(client), last: None }
+    }
+
     /// Lets somebody join, or changes what is known of a token.
     pub fn put_token(&mut self, record: &TokenRecord) -> Result<(), Unavailable> {
         let entry = entry_of(record);

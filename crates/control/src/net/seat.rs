@@ -13,6 +13,7 @@ use hoplo_core::control::rows::seat_key;
 use hoplo_core::control::seat::{Beat, Candidate as Machine, Hold, Seat, Step};
 use hoplo_core::control::{Entry, SeatEntry};
 use hoplo_wire::control::Outcome;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::client::ControlClient;
 use super::cluster::Cluster;
@@ -50,22 +51,39 @@ pub struct Candidate {
     client: ControlClient,
     machine: Machine,
     clock: Clock,
+    /// To the head, of the last look: it ends with its process.
+    head: Option<TcpStream>,
+    /// The connection ended, and nobody has looked since.
+    ended: bool,
 }
 
 impl Candidate {
     pub fn new(cluster: &Cluster) -> Result<Self, SeatError> {
         let client = ControlClient::connect(cluster);
         let client = client.map_err(|error| SeatError::Store(error.to_string()))?;
-        Ok(Self { client, machine: Machine::default(), clock: Clock(Instant::now()) })
+        let (machine, clock) = (Machine::default(), Clock(Instant::now()));
+        Ok(Self { client, machine, clock, head: None, ended: false })
     }
 
-    /// Whether it may be taken now; called every `SEAT_LOOK`.
+    /// Whether it may be taken now; called after each [wait](Self::waits).
     pub fn look(&mut self) -> Result<bool, SeatError> {
+        self.head = None;
         let row = self.client.get(seat_key(), WITHIN).map_err(store)?;
         let seat = row.as_ref().and_then(Seat::of);
         let holder = seat.as_ref().filter(|seat| seat.entry.holder.is_some());
-        let refused = holder.is_some_and(|seat| refuses(&seat.entry.address));
+        let (connection, refused) = holder.map_or((None, false), |it| dial(&it.entry.address));
+        self.head = connection;
         Ok(self.machine.looked(self.clock.now(), seat, refused))
+    }
+
+    /// Between two looks: `SEAT_LOOK`, or until the head's connection ends.
+    pub fn waits(&mut self) {
+        // A head that lives, and ends connections, is looked for no sooner by the next one.
+        let head = self.head.take().filter(|_| !std::mem::take(&mut self.ended));
+        let Some(head) = head else { return std::thread::sleep(SEAT_LOOK) };
+        let within = Timespec { tv_sec: 0, tv_nsec: SEAT_LOOK.as_nanos() as i64 };
+        let ready = poll(&mut [PollFd::new(&head, PollFlags::IN)], Some(&within));
+        self.ended = ready.is_ok_and(|ready| ready > 0);
     }
 
     fn taken(&self) -> SeatError {
@@ -77,22 +95,13 @@ impl Candidate {
         }
     }
 
-    /// The version of the seat, as of the last look.
-    pub fn version(&self) -> u64 {
-        self.machine.version()
-    }
-
-    /// Looks until it is clear whether somebody else has it. `found_free`: a version under which it was free already.
-    pub fn take(
-        mut self,
-        holder: u64,
-        address: &str,
-        found_free: Option<u64>,
-    ) -> Result<Taken, SeatError> {
+    /// Looks until it is clear whether somebody else has it. The client that it asked the control nodes by is left over.
+    pub fn take(mut self, holder: u64, address: &str) -> Result<(Taken, ControlClient), SeatError> {
+        let found_free = self.machine.found_free();
         let expected = loop {
             self.look()?;
             match self.machine.take(self.clock.now(), found_free) {
-                Step::Look => std::thread::sleep(SEAT_LOOK),
+                Step::Look => self.waits(),
                 Step::Taken => return Err(self.taken()),
                 Step::Put { expected } => break expected,
             }
@@ -102,7 +111,8 @@ impl Candidate {
         let put = self.client.put(entry.key(), entry.to_value(), Some(expected), WITHIN);
         match put.map_err(store)? {
             Outcome::Done { version } => {
-                Ok(Taken { hold: Hold::new(Seat { entry, version }, sent), clock: self.clock })
+                let hold = Hold::new(Seat { entry, version }, sent);
+                Ok((Taken { hold, clock: self.clock }, self.client))
             }
             // SEAT-1
             Outcome::Conflict { .. } => {
@@ -214,11 +224,12 @@ fn store(error: CallError) -> SeatError {
     SeatError::Store(error.to_string())
 }
 
-/// Its machine says that nobody listens there. Silence is no answer.
-fn refuses(address: &str) -> bool {
+/// The connection, and whether its machine says that nobody listens there. Silence is no answer.
+fn dial(address: &str) -> (Option<TcpStream>, bool) {
     let found = address.to_socket_addrs().ok().and_then(|mut found| found.next());
-    let dialled = found.map(|at| TcpStream::connect_timeout(&at, DIAL));
-    dialled.is_some_and(|dialled| {
-        dialled.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
-    })
+    match found.map(|at| TcpStream::connect_timeout(&at, DIAL)) {
+        Some(Ok(connection)) => (Some(connection), false),
+        Some(Err(error)) => (None, error.kind() == ErrorKind::ConnectionRefused),
+        None => (None, false),
+    }
 }

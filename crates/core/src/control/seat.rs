@@ -2,9 +2,10 @@
 //!
 //! ```text
 //!   head      writes the row every SEAT_BEAT, each time under the version that it has           Hold
-//!   stand-by  looks every SEAT_LOOK, and takes the seat under the version that it saw, when      Candidate
+//!   stand-by  looks every SEAT_LOOK, and at once when its connection to the head ends; it        Candidate
+//!             takes the seat under the version that it saw, when
 //!                 nobody has it: its holder ended, and gave it back
-//!                 or its holder's port refuses: that process is gone
+//!                 or its holder's port refuses: that process is gone, since it listened before it took the seat
 //!                 or it did not change for SEAT_SILENT
 //! ```
 //! The store alone decides: who writes the row under its version has the seat. A head that finds somebody else in it is head no more, and
@@ -58,16 +59,16 @@ impl Watch {
             // SEAT-7
             return false;
         }
-        match self.seen {
+        let silent = match self.seen {
             Some((version, since)) if version == seat.version && !late => {
-                refused || now.since(since) >= SEAT_SILENT
+                now.since(since) >= SEAT_SILENT
             }
-            // What refuses at the first look may be a head that begins: it takes the seat before it listens anew.
             Some(_) | None => {
                 self.seen = Some((seat.version, now));
                 false
             }
-        }
+        };
+        silent || refused
     }
 }
 
@@ -90,7 +91,7 @@ struct Taking {
 /// What a candidate that wants the seat now does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Looks again, `SEAT_LOOK` later.
+    /// Looks again, `SEAT_LOOK` later or when the head's connection ends.
     Look,
     /// Writes the row under this version.
     Put { expected: u64 },
@@ -121,6 +122,11 @@ impl Candidate {
             true => Step::Taken,
             false => Step::Look,
         }
+    }
+
+    /// The version under which it may be taken, as of the last look.
+    pub fn found_free(&self) -> Option<u64> {
+        self.free.then(|| self.version())
     }
 
     /// Where the head is, as of the last look.
@@ -251,10 +257,9 @@ mod tests {
     }
 
     #[test]
-    fn a_head_whose_port_refuses_is_gone_at_the_second_look() {
-        assert_eq!(looks([(Some(seat(1)), true), (Some(seat(1)), true)]), [false, true]);
-        let again = [(Some(seat(1)), true), (Some(seat(2)), true), (Some(seat(2)), false)];
-        assert_eq!(looks(again), [false, false, false], "it beat meanwhile");
+    fn a_head_whose_port_refuses_is_gone_also_if_it_beat_since_the_look_before() {
+        assert_eq!(looks([(Some(seat(1)), true)]), [true]);
+        assert_eq!(looks([(Some(seat(1)), false), (Some(seat(2)), true)]), [false, true]);
     }
 
     /// SEAT-2

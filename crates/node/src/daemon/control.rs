@@ -17,6 +17,7 @@ use hoplo_base::limits::{LOST_TASKS_MAX, NODES_SETTLED_KEPT};
 use hoplo_base::{AnyId, Instant, NodeNumber, Size};
 use hoplo_control::embedded::{self, Embedded, EmbeddedOptions};
 use hoplo_control::net::head::{Founded, Head, Tells, Tokens};
+use hoplo_control::net::seat::Candidate;
 use hoplo_control::report;
 use hoplo_core::control::rows::{node_key, node_of_key};
 use hoplo_core::control::{
@@ -121,11 +122,11 @@ impl Control {
     pub(crate) fn over(
         founded: &Founded,
         random: [u32; 3],
-        free_seat: Option<u64>,
+        stood_by: Option<Candidate>,
         wake: Bell,
         row: impl Fn(NodeNumber) -> NodeEntry,
     ) -> Result<(Self, Rows, NodeNumber), StartError> {
-        let (lead, far, rows, node) = Lead::begin(founded, random, free_seat, wake, row)?;
+        let (lead, far, rows, node) = Lead::begin(founded, random, stood_by, wake, row)?;
         let (store, lead) = (Store::Far(Box::new(far)), Some(Box::new(lead)));
         Ok((Self::new(store, lead), rows, node))
     }

@@ -58,21 +58,23 @@ const RECALLED: [Table; 6] =
     [Table::Node, Table::Job, Table::Function, Table::Task, Table::Actor, Table::PlacementGroup];
 
 impl Lead {
-    /// It takes the seat, or is no head. With the store as one that joined has it, the rows that were there before, and its number.
+    /// It takes the seat, or is no head. `stood_by`: who found the seat free, if this process waited for that. With the store as one that joined has
+    /// it, the rows that were there before, and its number.
     pub(super) fn begin(
         founded: &Founded,
         random: [u32; 3],
-        free_seat: Option<u64>,
+        stood_by: Option<Candidate>,
         wake: Bell,
         row: impl Fn(NodeNumber) -> NodeEntry,
     ) -> Result<(Self, Far, Rows, NodeNumber), StartError> {
         let cluster = founded.cluster().clone();
         let life = u64::from(random[0]) << 32 | u64::from(random[1]);
         let at = founded.address().to_string();
-        let seat = Candidate::new(&cluster)?.take(life, &at, free_seat)?;
+        let candidate = stood_by.map_or_else(|| Candidate::new(&cluster), Ok)?;
+        let (seat, client) = candidate.take(life, &at)?;
         let rings = wake.clone();
         let seat = Keeper::start(&cluster, seat, move || rings.ring())?;
-        let mut registry = StoreRegistry::new(cluster.clone());
+        let mut registry = StoreRegistry::by(client, cluster.clone());
         let late = |error: Unavailable| StartError::Seat(SeatError::Store(error.why));
         let copies = registry.copy(&RECALLED).map_err(late)?;
         let node = registry.number_of_head(random[2], &machine::hostname()).map_err(late)?;

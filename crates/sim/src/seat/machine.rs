@@ -37,8 +37,8 @@ impl World {
             Role::StandsBy(mut candidate) => {
                 let free = self.looked(at, &mut candidate, said, false) == Some(true);
                 self.machines[at].role = match free {
-                    // The program begins anew, with what it knows.
-                    true => Role::Takes(Candidate::default(), Some(candidate.version())),
+                    // The daemon begins.
+                    true => Role::Takes(candidate.clone(), candidate.found_free()),
                     false => Role::StandsBy(candidate),
                 };
                 self.sleeps(at, if free { Duration::from_millis(5) } else { SEAT_LOOK });

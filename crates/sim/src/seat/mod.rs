@@ -259,7 +259,7 @@ impl World {
                 let jitter = Duration::from_nanos(self.rng.below(1_000));
                 self.at(until + jitter, event);
             }
-            Event::Wakes { at, life } if self.machines[at].life == life => self.wakes(at),
+            Event::Wakes { at, life } if self.sleeps_still(at, life) => self.wakes(at),
             Event::Answered { at, life, call, said } if self.waits(at, life, call) => {
                 self.machines[at].call = None;
                 self.answered(at, Some(said));
@@ -277,6 +277,11 @@ impl World {
             _ => false,
         });
         assert!(certain.count() <= 1, "two heads are certain at {:?}", self.now);
+    }
+
+    /// It may have been woken since by the end of a connection, and ask the store.
+    fn sleeps_still(&self, at: usize, life: u64) -> bool {
+        self.machines[at].life == life && self.machines[at].call.is_none()
     }
 
     fn waits(&self, at: usize, life: u64, call: u64) -> bool {
@@ -312,8 +317,21 @@ impl World {
         (machine.role, machine.call, machine.ends) = (Role::Down, None, false);
         machine.life += 1;
         machine.stopped_until = self.now;
+        self.connections_end();
         let back = Duration::from_millis(self.rng.below(3_000));
         self.after(back, Event::Begins { at });
+    }
+
+    /// Who waits for the seat has one to its holder, and looks when that ends.
+    fn connections_end(&mut self) {
+        for at in 0..self.machines.len() {
+            let machine = &self.machines[at];
+            let waits = matches!(machine.role, Role::StandsBy(_) | Role::Takes(..));
+            if waits && machine.cut_until <= self.now {
+                let (life, way) = (machine.life, self.way());
+                self.after(way, Event::Wakes { at, life });
+            }
+        }
     }
 
     fn begins(&mut self, at: usize) {
