@@ -791,6 +791,9 @@ pub const FAR_SAVE_WITHIN: Duration = Duration::from_secs(24 * 3600);
 /// A verdict of a head over control nodes that these do not take in this time is given again.
 pub const FAR_VERDICT_WITHIN: Duration = Duration::from_secs(1);
 
+/// A head that waited for its place asks the control nodes by a client of its own so long after it began. At first it has no time to connect.
+pub const OWN_CERTIFICATE_AFTER: Duration = Duration::from_secs(2);
+
 /// A node renews its certificate so often: another try or two are left if one fails.
 pub const CERTIFICATE_RENEWED: Duration = Duration::from_secs(8 * 3600);
 

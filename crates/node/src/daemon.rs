@@ -40,12 +40,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use hoplo_base::limits::{
-    MEMBER_JUDGE_BEHIND_TOLD, RETURN_MEMORY_AFTER, TABLE_ROOM_KEPT, TURN_BYTES_MAX,
+    MEMBER_JUDGE_BEHIND_TOLD, OWN_CERTIFICATE_AFTER, RETURN_MEMORY_AFTER, TABLE_ROOM_KEPT,
+    TURN_BYTES_MAX,
 };
 use hoplo_base::{Instant, JobId, ProcessId};
 use hoplo_control::net::cluster::Cluster;
-use hoplo_control::net::head::Founded;
-use hoplo_control::net::seat::Candidate;
+use hoplo_control::net::head::{Founded, Listening};
 use hoplo_core::control::{Entry, NodeEntry, NodeState};
 use hoplo_core::node::{Config, Effect, Event, Node, Rows};
 use hoplo_core::objects;
@@ -54,6 +54,7 @@ use hoplo_net::poll::Bell;
 use hoplo_shm::heap;
 use hoplo_wire::control::{Change, Refusal};
 
+pub(crate) use self::lead::Seated;
 use crate::cage::Cages;
 use crate::carrier::haul::{Haul, Hauler};
 use crate::carrier::{Carrier, Part, Told, Word};
@@ -171,6 +172,8 @@ pub(crate) enum Timer {
     Unread(u64),
     /// Its certificate ends some time after this.
     Renew,
+    /// It waited to be head, is head, and does now what had time.
+    OwnCertificate,
 }
 
 impl Daemon {
@@ -178,8 +181,13 @@ impl Daemon {
         Self::begin(options, None)
     }
 
-    /// Everything is made, and the socket listens. `stood_by`: who found the seat of a head over control nodes free.
-    pub(crate) fn begin(options: Options, stood_by: Option<Candidate>) -> Result<Self, StartError> {
+    /// Everything is made, and the socket listens. `taken`: the place of a head over control nodes, if this process has waited for it.
+    pub(crate) fn begin(
+        options: Options,
+        taken: Option<(Listening, Seated)>,
+    ) -> Result<Self, StartError> {
+        let has_waited = taken.is_some();
+        let (listening, seated) = taken.unzip();
         let resources = options.node_resources()?;
         options.check_object_store(machine::memory().total)?;
         let base = match &options.session_dir {
@@ -213,14 +221,15 @@ impl Daemon {
             return Err(error.into());
         }
         let before = Cluster::head_at(&session.control());
-        let (founded, joined) = match enter_cluster(&options, &session, before.as_deref()) {
-            Ok(entered) => entered,
-            // The user is to set something right first: nothing is left until then, but what was there.
-            Err(error) => {
-                session.close(goes_on);
-                return Err(error);
-            }
-        };
+        let (founded, joined) =
+            match enter_cluster(&options, &session, before.as_deref(), listening) {
+                Ok(entered) => entered,
+                // The user is to set something right first: nothing is left until then, but what was there.
+                Err(error) => {
+                    session.close(goes_on);
+                    return Err(error);
+                }
+            };
         let poller = Poller::new()?;
         let listener = session.listen()?;
         let objects = object_config(options.object_store_bytes());
@@ -285,8 +294,7 @@ impl Daemon {
                 (control, Rows::default(), joined.node)
             }
             None if let Some(founded) = founded.as_ref().filter(|_| over) => {
-                let random = [random_u32()?, random_u32()?, random_u32()?];
-                match Control::over(founded, random, stood_by, wake.clone(), row) {
+                match Control::over(founded, seated, wake.clone(), row) {
                     Ok(begun) => begun,
                     // Another one is head: this one leaves nothing.
                     Err(error) => {
@@ -405,6 +413,9 @@ impl Daemon {
         daemon.recall(rows);
         if daemon.joined.is_some() || daemon.renews_itself.is_some() {
             daemon.after(daemon.renews, Timer::Renew);
+        }
+        if has_waited {
+            daemon.after(OWN_CERTIFICATE_AFTER, Timer::OwnCertificate);
         }
         if let Some(head) = head.or(first) {
             daemon.session.make_current(head)?;
@@ -599,6 +610,13 @@ impl Daemon {
         self.after(self.renews, Timer::Renew);
     }
 
+    fn uses_own_certificate(&mut self) {
+        if let Err(error) = self.control.asks_by_its_own() {
+            journal::log(format_args!("the head does not use its own certificate yet: {error}"));
+            self.after(OWN_CERTIFICATE_AFTER, Timer::OwnCertificate);
+        }
+    }
+
     /// The head goes on at another address than the one before it: its store is asked there, too.
     fn head_is_at(&mut self, address: String) {
         let Some(joined) = &mut self.joined else { return };
@@ -721,6 +739,7 @@ impl Daemon {
                 Timer::Unsent(number) => self.read_to_its_end(number),
                 Timer::Unread(number) => self.end_unread(number),
                 Timer::Renew => self.renew_certificate(),
+                Timer::OwnCertificate => self.uses_own_certificate(),
             }
         }
         self.control.on_time(self.now);
@@ -824,9 +843,10 @@ fn enter_cluster(
     options: &Options,
     session: &OwnSessionFolder,
     before: Option<&str>,
+    listening: Option<Listening>,
 ) -> Result<(Option<Founded>, Option<Joined>), StartError> {
     let founded = options.listen.as_ref().filter(|_| options.head);
-    let founded = founded.map(|listen| listen.found(session, before)).transpose();
+    let founded = founded.map(|listen| listen.found(session, before, listening)).transpose();
     let joined = options.join.as_ref().map(|join| join.join(session)).transpose()?;
     let founded = founded.map_err(|error| match machine::full_disk(session.path()) {
         Some(full) if !matches!(error, hoplo_control::net::head::HeadError::Listen(_)) => {

@@ -9,7 +9,7 @@ use std::time::Instant;
 use hoplo_base::NodeNumber;
 use hoplo_base::limits::{JOIN_SEVERAL, JOIN_SEVERAL_AGAIN, JOIN_WITHIN};
 use hoplo_control::net::cluster::Cluster;
-use hoplo_control::net::head::{Founded, HeadError, Tokens};
+use hoplo_control::net::head::{Founded, HeadError, Listening, Tokens};
 use hoplo_folders::OwnSessionFolder;
 use hoplo_net::join::{JoinError, Joining, ListenError, PORT, join, renew};
 use hoplo_net::name::Role;
@@ -67,24 +67,32 @@ pub(crate) struct Joined {
 }
 
 impl Listen {
-    /// `before`: where the head listened with whose tables it goes on. Its nodes look for it there, so it is the usual place.
+    /// `before`: where the head listened with whose tables it goes on. `at`: where it listens already.
     pub(crate) fn found(
         &self,
         session: &OwnSessionFolder,
         before: Option<&str>,
+        at: Option<Listening>,
     ) -> Result<Founded, HeadError> {
+        let at = at.map_or_else(|| self.listens(before), Ok)?;
+        match &self.over {
+            Some(file) => Founded::found_over(&session.head(), file, at),
+            None => Founded::found(&session.control(), at),
+        }
+    }
+
+    /// `before`: nodes of the head before look for it there, so it is the usual place.
+    pub(crate) fn listens(&self, before: Option<&str>) -> Result<Listening, HeadError> {
         let before = before.filter(|_| self.over.is_none());
         let before: Option<SocketAddr> = before.and_then(|before| before.parse().ok());
         let usual = before.map(|at| at.ip().to_string());
         let host = self.host.as_deref().or(usual.as_deref());
-        let found = |port| match &self.over {
-            Some(file) => Founded::found_over(&session.head(), file, host, port),
-            None => Founded::found(&session.control(), host, port),
-        };
         let port = self.port.or(before.map(|at| at.port())).unwrap_or(PORT);
-        match found(port) {
+        match Listening::at(host, port) {
             // Nobody asked for just that one.
-            Err(HeadError::Listen(ListenError::Taken { .. })) if self.port.is_none() => found(0),
+            Err(HeadError::Listen(ListenError::Taken { .. })) if self.port.is_none() => {
+                Listening::at(host, 0)
+            }
             Err(HeadError::Listen(ListenError::NotOurs { at })) if self.host.is_none() => {
                 Err(HeadError::Listen(ListenError::NotOursNow { at }))
             }

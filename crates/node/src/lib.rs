@@ -35,12 +35,14 @@ use std::time::Instant;
 
 use hoplo_base::limits::{JOINS_AGAIN, JOINS_AGAIN_WITHIN};
 use hoplo_control::net::cluster::Cluster;
+use hoplo_control::net::head::Listening;
 use hoplo_control::net::seat::{Candidate, SeatError};
 use hoplo_folders::{FolderError, HeadError, JoinsAgain};
 use hoplo_wire::PROTOCOL_VERSION;
 use hoplo_wire::node::{Role, ToNode, encode};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use daemon::Seated;
 pub use daemon::{Daemon, Ended};
 pub use error::StartError;
 pub use hoplo_folders as folders;
@@ -154,9 +156,9 @@ fn begin(
     let Some(file) = options.over() else { return prepare(options.clone()).map(Some) };
     let file = &file.to_path_buf();
     let mut told = found.is_some();
-    let mut stood_by = None;
+    let mut taken = None;
     loop {
-        match Daemon::begin(options.clone(), stood_by.take()) {
+        match Daemon::begin(options.clone(), taken.take()) {
             Ok(daemon) => {
                 let daemon = furnish(daemon)?;
                 if stopped.load(Ordering::Relaxed) {
@@ -184,8 +186,8 @@ fn begin(
             }
             Err(error) => return Err(in_words(&error)),
         }
-        stood_by = stand_by(file, stopped)?;
-        if stood_by.is_none() {
+        taken = stand_by(options, file, stopped)?;
+        if taken.is_none() {
             return Ok(None);
         }
     }
@@ -216,18 +218,31 @@ fn waits_for(error: &SeatError) -> String {
     }
 }
 
-/// Until the seat may be taken, by the one that is given; absent if somebody stops this process.
-fn stand_by(file: &Path, stopped: &AtomicBool) -> Result<Option<Candidate>, String> {
+/// Until this process has the seat, and listens; absent if somebody stops it.
+fn stand_by(
+    options: &Options,
+    file: &Path,
+    stopped: &AtomicBool,
+) -> Result<Option<(Listening, Seated)>, String> {
     let cluster = Cluster::load(file).map_err(|error| error.to_string())?;
+    let listen = options.listen.as_ref().expect("who may be head listens");
     let mut candidate = Candidate::new(&cluster).map_err(|error| error.to_string())?;
-    while !stopped.load(Ordering::Relaxed) {
-        match candidate.look() {
-            Ok(true) => return Ok(Some(candidate)),
-            // They answer when they can.
-            Ok(false) | Err(_) => candidate.waits(),
+    loop {
+        // The control nodes answer when they can.
+        while !candidate.look().unwrap_or(false) {
+            candidate.waits();
+            if stopped.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
+        }
+        let listening = listen.listens(None).map_err(|error| error.to_string())?;
+        match Seated::take(&mut candidate, listening.address()) {
+            Ok(seated) => return Ok(Some((listening, seated))),
+            // Another one was faster.
+            Err(StartError::Seat(_)) => {}
+            Err(error) => return Err(in_words(&error)),
         }
     }
-    Ok(None)
 }
 
 fn note_signals(stopped: &Arc<AtomicBool>) {

@@ -102,6 +102,16 @@ pub struct Page {
     pub indexes: Vec<u64>,
 }
 
+impl Page {
+    /// What a scan gives.
+    pub fn of(done: Done) -> Self {
+        match done {
+            Done::Page { rows, next, indexes } => Self { rows, next, indexes },
+            Done::Updated(_) | Done::Row(_) => unreachable!("a scan gives a page"),
+        }
+    }
+}
+
 impl ControlClient {
     pub fn connect(cluster: &Cluster) -> io::Result<Self> {
         let driver = Driver::new(cluster)?;
@@ -163,11 +173,20 @@ impl ControlClient {
         limit: u32,
         timeout: Duration,
     ) -> Result<Page, CallError> {
+        Ok(Page::of(self.start_scan(table, prefix, from, limit, timeout)?.wait()?))
+    }
+
+    /// The same, for who has other things to do meanwhile; what it gives is a page.
+    pub fn start_scan(
+        &self,
+        table: Table,
+        prefix: Vec<u8>,
+        from: Option<Vec<u8>>,
+        limit: u32,
+        timeout: Duration,
+    ) -> Result<Pending, CallError> {
         let query = Query::Scan { table, prefix, from, limit, archived: false };
-        match self.start(Call::Query { query, stale: false }, timeout)?.wait()? {
-            Done::Page { rows, next, indexes } => Ok(Page { rows, next, indexes }),
-            Done::Updated(_) | Done::Row(_) => unreachable!("a scan gives a page"),
-        }
+        self.start(Call::Query { query, stale: false }, timeout)
     }
 
     /// Begins a call; waits for room first, no longer than `timeout`.

@@ -1,7 +1,8 @@
 //! A head opens its cluster to other nodes: an authority, a certificate, a port.
 //!
 //! ```text
-//!   Founded::found   binds the port, makes or reads the cluster       (before the store opens: who it is to others follows)
+//!   Listening::at    binds the port
+//!   Founded::found   makes or reads the cluster                       (before the store opens: who it is to others follows)
 //!   Founded::open    the store is served, and the desk lets others join
 //! ```
 //! The store is this head's own, or on control nodes (`found_over`, `open_over`): then another machine may become head in its place (`seat`).
@@ -35,6 +36,25 @@ pub struct Founded {
     address: SocketAddr,
     cluster: Cluster,
     authority: Authority,
+}
+
+/// A port at which who dials waits until a head answers.
+#[derive(Debug)]
+pub struct Listening {
+    listener: OwnedFd,
+    address: SocketAddr,
+}
+
+impl Listening {
+    /// `host`: absent for this machine alone.
+    pub fn at(host: Option<&str>, port: u16) -> Result<Self, HeadError> {
+        let (listener, address) = listen(host, port)?;
+        Ok(Self { listener, address })
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
 }
 
 /// Where tokens are kept.
@@ -95,21 +115,16 @@ const TOKEN_LASTS: Duration = Duration::from_secs(7 * 24 * 3600);
 const TOKEN_LEFT: Duration = Duration::from_secs(24 * 3600);
 
 impl Founded {
-    /// `folder`: of the store; `host`: absent for this machine alone.
-    pub fn found(folder: &Path, host: Option<&str>, port: u16) -> Result<Self, HeadError> {
-        let (listener, address) = listen(host, port)?;
+    /// `folder`: of the store.
+    pub fn found(folder: &Path, at: Listening) -> Result<Self, HeadError> {
+        let Listening { listener, address } = at;
         let (cluster, authority) = Cluster::of_head(folder, &address.to_string())?;
         Ok(Self { listener, address, cluster, authority })
     }
 
     /// The same over control nodes: their cluster's file. `folder`: of this head.
-    pub fn found_over(
-        folder: &Path,
-        file: &Path,
-        host: Option<&str>,
-        port: u16,
-    ) -> Result<Self, HeadError> {
-        let (listener, address) = listen(host, port)?;
+    pub fn found_over(folder: &Path, file: &Path, at: Listening) -> Result<Self, HeadError> {
+        let Listening { listener, address } = at;
         let (cluster, authority) = Cluster::of_head_over(folder, file)?;
         Ok(Self { listener, address, cluster, authority })
     }

@@ -6,6 +6,7 @@
 //! ```
 
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hoplo_base::NodeNumber;
@@ -20,13 +21,13 @@ use hoplo_wire::join::TokenId;
 
 use crate::clock::as_micros;
 
-use super::client::ControlClient;
+use super::client::{ControlClient, Page};
 use super::cluster::Cluster;
 
 pub struct StoreRegistry {
     cluster: Cluster,
     /// Once somebody has asked.
-    client: Option<ControlClient>,
+    client: Option<Arc<ControlClient>>,
     /// The newest number that it knows of.
     last: Option<NodeNumber>,
 }
@@ -41,7 +42,7 @@ impl StoreRegistry {
     }
 
     /// The same by a client that somebody made already.
-    pub fn by(client: ControlClient, cluster: Cluster) -> Self {
+    pub fn by(client: Arc<ControlClient>, cluster: Cluster) -> Self {
         Self { cluster, client: Some(client), last: None }
     }
 
@@ -72,8 +73,15 @@ impl StoreRegistry {
         wanted: impl Fn(Table, &Row) -> bool,
     ) -> Result<MemoryStore, Unavailable> {
         let mut copy = MemoryStore::new();
-        for &table in tables {
-            self.scan(table, |bytes, row| {
+        let client = self.client()?;
+        // All are asked for at once: a head that begins has no time to wait for one after the other.
+        let begun = tables
+            .iter()
+            .map(|table| client.start_scan(*table, Vec::new(), None, PAGE_ROWS, WITHIN));
+        let begun: Vec<_> = begun.collect::<Result<_, _>>().map_err(unavailable)?;
+        for (&table, begun) in tables.iter().zip(begun) {
+            let first = Page::of(begun.wait().map_err(unavailable)?);
+            scan_on(client, table, first, |bytes, row| {
                 if wanted(table, &row) {
                     let put = copy.put(Key { table, bytes }, row.value);
                     put.expect("a store in memory takes everything");
@@ -85,13 +93,18 @@ impl StoreRegistry {
 
     /// A head's number, which may be the first one of its store.
     pub fn number_of_head(&mut self, random: u32, host: &str) -> Result<NodeNumber, Unavailable> {
-        let mut any = false;
-        self.rows(|_: NodeEntry| any = true)?;
+        self.last = self.last_number()?;
         let first = NodeEntry::numbered(NodeNumber::first_given(random), host.to_string());
-        if !any && self.swap(&first, 0)? {
+        if self.last.is_none() && self.swap(&first, 0)? {
             return Ok(first.node);
         }
         Ok(self.numbers(&[host])?[0])
+    }
+
+    fn last_number(&mut self) -> Result<Option<NodeNumber>, Unavailable> {
+        let mut last = None;
+        self.rows(|entry: NodeEntry| last = last.max(Some(entry.node)))?;
+        Ok(last)
     }
 
     /// Nobody joins with it from now on. Whether it was known.
@@ -104,7 +117,10 @@ impl StoreRegistry {
     fn client(&mut self) -> Result<&ControlClient, Unavailable> {
         let client = match self.client.take() {
             Some(client) => client,
-            None => ControlClient::connect(&self.cluster).map_err(|error| unable(&error))?,
+            None => {
+                let client = ControlClient::connect(&self.cluster);
+                Arc::new(client.map_err(|error| unable(&error))?)
+            }
         };
         Ok(self.client.insert(client))
     }
@@ -124,22 +140,10 @@ impl StoreRegistry {
     }
 
     /// Each row of the table, with its key.
-    fn scan(
-        &mut self,
-        table: Table,
-        mut take: impl FnMut(Vec<u8>, Row),
-    ) -> Result<(), Unavailable> {
+    fn scan(&mut self, table: Table, take: impl FnMut(Vec<u8>, Row)) -> Result<(), Unavailable> {
         let client = self.client()?;
-        let mut from = None;
-        loop {
-            let page = client.scan(table, Vec::new(), from, PAGE_ROWS, WITHIN);
-            let page = page.map_err(unavailable)?;
-            page.rows.into_iter().for_each(|(bytes, row)| take(bytes, row));
-            from = page.next;
-            if from.is_none() {
-                return Ok(());
-            }
-        }
+        let first = client.scan(table, Vec::new(), None, PAGE_ROWS, WITHIN).map_err(unavailable)?;
+        scan_on(client, table, first, take)
     }
 
     /// Whether the row had that version, and is this now.
@@ -154,9 +158,7 @@ impl StoreRegistry {
     /// Any that was not given yet; the row that is made decides.
     fn next_number(&mut self) -> Result<NodeNumber, Unavailable> {
         if self.last.is_none() {
-            let mut last = None;
-            self.rows(|entry: NodeEntry| last = last.max(Some(entry.node)))?;
-            self.last = last;
+            self.last = self.last_number()?;
         }
         let none = || Unavailable { why: "the head has no row".to_string() };
         let next = self.last.ok_or_else(none)?.next_given();
@@ -221,6 +223,22 @@ impl Registry for StoreRegistry {
 
     fn members(&mut self) -> Result<Vec<String>, Unavailable> {
         Ok(self.cluster.nodes.clone())
+    }
+}
+
+/// From the first page of the table on.
+fn scan_on(
+    client: &ControlClient,
+    table: Table,
+    first: Page,
+    mut take: impl FnMut(Vec<u8>, Row),
+) -> Result<(), Unavailable> {
+    let mut page = first;
+    loop {
+        page.rows.into_iter().for_each(|(bytes, row)| take(bytes, row));
+        let Some(from) = page.next else { return Ok(()) };
+        let next = client.scan(table, Vec::new(), Some(from), PAGE_ROWS, WITHIN);
+        page = next.map_err(unavailable)?;
     }
 }
 

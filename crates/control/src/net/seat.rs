@@ -48,7 +48,7 @@ impl Clock {
 
 /// A program that wants it.
 pub struct Candidate {
-    client: ControlClient,
+    client: Arc<ControlClient>,
     machine: Machine,
     clock: Clock,
     /// To the head, of the last look: it ends with its process.
@@ -60,7 +60,7 @@ pub struct Candidate {
 impl Candidate {
     pub fn new(cluster: &Cluster) -> Result<Self, SeatError> {
         let client = ControlClient::connect(cluster);
-        let client = client.map_err(|error| SeatError::Store(error.to_string()))?;
+        let client = Arc::new(client.map_err(|error| SeatError::Store(error.to_string()))?);
         let (machine, clock) = (Machine::default(), Clock(Instant::now()));
         Ok(Self { client, machine, clock, head: None, ended: false })
     }
@@ -95,13 +95,23 @@ impl Candidate {
         }
     }
 
-    /// Looks until it is clear whether somebody else has it. The client that it asked the control nodes by is left over.
-    pub fn take(mut self, holder: u64, address: &str) -> Result<(Taken, ControlClient), SeatError> {
+    /// Looks until it is clear whether somebody else has it. With the seat comes the client that was asked: who has it wants no other one.
+    pub fn take(
+        &mut self,
+        holder: u64,
+        address: &str,
+    ) -> Result<(Taken, Arc<ControlClient>), SeatError> {
+        // Who has just seen that it is free need not look again: the version says whether it is free still.
         let found_free = self.machine.found_free();
-        let expected = loop {
+        if found_free.is_none() {
             self.look()?;
+        }
+        let expected = loop {
             match self.machine.take(self.clock.now(), found_free) {
-                Step::Look => self.waits(),
+                Step::Look => {
+                    self.waits();
+                    self.look()?;
+                }
                 Step::Taken => return Err(self.taken()),
                 Step::Put { expected } => break expected,
             }
@@ -112,7 +122,7 @@ impl Candidate {
         match put.map_err(store)? {
             Outcome::Done { version } => {
                 let hold = Hold::new(Seat { entry, version }, sent);
-                Ok((Taken { hold, clock: self.clock }, self.client))
+                Ok((Taken { hold, clock: self.clock }, Arc::clone(&self.client)))
             }
             // SEAT-1
             Outcome::Conflict { .. } => {
@@ -139,29 +149,35 @@ pub struct Keeper {
 
 struct Shared {
     hold: Mutex<Hold>,
+    client: Mutex<Arc<ControlClient>>,
     clock: Clock,
     lost: Mutex<Option<String>>,
 }
 
 impl Keeper {
-    /// `wakes` is called when the seat is lost.
+    /// `client`: by which it was taken. `wakes` is called when the seat is lost.
     pub fn start(
-        cluster: &Cluster,
+        client: Arc<ControlClient>,
         Taken { hold, clock }: Taken,
         wakes: impl Fn() + Send + 'static,
     ) -> io::Result<Self> {
-        let client = ControlClient::connect(cluster)?;
         let (ends, ended) = channel();
-        let shared = Arc::new(Shared { hold: Mutex::new(hold), clock, lost: Mutex::default() });
+        let (hold, client, lost) = (Mutex::new(hold), Mutex::new(client), Mutex::default());
+        let shared = Arc::new(Shared { hold, client, clock, lost });
         let theirs = Arc::clone(&shared);
         let keep = move || {
-            if let Some(why) = theirs.beat(&client, &ended) {
+            if let Some(why) = theirs.beat(&ended) {
                 *lock(&theirs.lost) = Some(why);
                 wakes();
             }
         };
         let thread = std::thread::Builder::new().name("hoplo:seat".to_string()).spawn(keep)?;
         Ok(Self { ends: Some(ends), shared, thread: Some(thread) })
+    }
+
+    /// From now on it writes by this one.
+    pub fn writes_by(&self, client: Arc<ControlClient>) {
+        *lock(&self.shared.client) = client;
     }
 
     /// SEAT-5
@@ -187,9 +203,10 @@ impl Drop for Keeper {
 
 impl Shared {
     /// Until the other end of `ended` is gone. Why the seat is somebody else's, if it is.
-    fn beat(&self, client: &ControlClient, ended: &Receiver<()>) -> Option<String> {
+    fn beat(&self, ended: &Receiver<()>) -> Option<String> {
         loop {
             let ends = ended.recv_timeout(SEAT_BEAT) == Err(RecvTimeoutError::Disconnected);
+            let client = Arc::clone(&lock(&self.client));
             let mut next = lock(&self.hold).next(ends);
             if next == Beat::Read {
                 match client.get(seat_key(), SEAT_SILENT) {

@@ -110,17 +110,19 @@ impl Candidate {
     /// After a look. Clear after a while: its holder's next beat tells. `found_free`: a version under which it was free already.
     pub fn take(&mut self, now: Instant, found_free: Option<u64>) -> Step {
         let version = self.version();
-        let begun = self.taking;
+        let begun = self.taking.take();
         let taking =
             begun.unwrap_or(Taking { known: version, until: now + SEAT_SILENT + SEAT_LATE });
-        self.taking = Some(taking);
         let found_free = begun.is_none() && found_free == Some(version) && !self.is_restored();
         if self.free || found_free {
             return Step::Put { expected: version };
         }
         match version != taking.known || now > taking.until {
             true => Step::Taken,
-            false => Step::Look,
+            false => {
+                self.taking = Some(taking);
+                Step::Look
+            }
         }
     }
 

@@ -17,7 +17,6 @@ use hoplo_base::limits::{LOST_TASKS_MAX, NODES_SETTLED_KEPT};
 use hoplo_base::{AnyId, Instant, NodeNumber, Size};
 use hoplo_control::embedded::{self, Embedded, EmbeddedOptions};
 use hoplo_control::net::head::{Founded, Head, Tells, Tokens};
-use hoplo_control::net::seat::Candidate;
 use hoplo_control::report;
 use hoplo_core::control::rows::{node_key, node_of_key};
 use hoplo_core::control::{
@@ -32,12 +31,13 @@ use hoplo_net::poll::Bell;
 use hoplo_wire::control::{Change, Refusal};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::time::Duration;
 
 use super::far::{Far, Happened};
-use super::lead::Lead;
+use super::lead::{Lead, Seated};
 use super::scanned::{SCANNED_ROWS, rows_page};
 use crate::clock::clock;
 use crate::daemon::Daemon;
@@ -121,14 +121,18 @@ impl Control {
     /// Of a head over control nodes, with the rows that were there before it and its number. It takes the seat, or is no head.
     pub(crate) fn over(
         founded: &Founded,
-        random: [u32; 3],
-        stood_by: Option<Candidate>,
+        seated: Option<Seated>,
         wake: Bell,
         row: impl Fn(NodeNumber) -> NodeEntry,
     ) -> Result<(Self, Rows, NodeNumber), StartError> {
-        let (lead, far, rows, node) = Lead::begin(founded, random, stood_by, wake, row)?;
+        let (lead, far, rows, node) = Lead::begin(founded, seated, wake, row)?;
         let (store, lead) = (Store::Far(Box::new(far)), Some(Box::new(lead)));
         Ok((Self::new(store, lead), rows, node))
+    }
+
+    /// Of a head over control nodes.
+    pub(crate) fn asks_by_its_own(&mut self) -> io::Result<()> {
+        self.lead.as_mut().map_or(Ok(()), |lead| lead.asks_by_its_own())
     }
 
     /// Where a head keeps tokens.

@@ -13,9 +13,13 @@
 //!   comes back to it.
 
 use std::collections::BTreeSet;
+use std::io;
+use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
+use std::sync::{Arc, OnceLock};
 
 use hoplo_base::NodeNumber;
+use hoplo_control::net::client::ControlClient;
 use hoplo_control::net::cluster::Cluster;
 use hoplo_control::net::head::Founded;
 use hoplo_control::net::registry::StoreRegistry;
@@ -30,6 +34,7 @@ use hoplo_net::poll::Bell;
 use hoplo_wire::control::{Change, Key};
 
 use super::far::Far;
+use super::random_u32;
 use crate::error::StartError;
 use crate::{journal, machine};
 
@@ -47,6 +52,28 @@ pub(super) struct Lead {
     wake: Bell,
 }
 
+/// The seat, and what was begun with it: who waited for it takes it before the rest of its daemon is made, so that others go on waiting.
+pub(crate) struct Seated {
+    seat: Keeper,
+    /// By which it was taken.
+    client: Arc<ControlClient>,
+    /// What is rung when the seat is lost, once it is there.
+    bell: Arc<OnceLock<Bell>>,
+}
+
+impl Seated {
+    /// `address`: where this process listens already.
+    pub(crate) fn take(candidate: &mut Candidate, address: SocketAddr) -> Result<Self, StartError> {
+        let life = u64::from(random_u32()?) << 32 | u64::from(random_u32()?);
+        let (seat, client) = candidate.take(life, &address.to_string())?;
+        let bell = Arc::new(OnceLock::<Bell>::new());
+        let rings = Arc::clone(&bell);
+        let wakes = move || rings.get().into_iter().for_each(Bell::ring);
+        let seat = Keeper::start(Arc::clone(&client), seat, wakes)?;
+        Ok(Self { seat, client, bell })
+    }
+}
+
 struct Reading {
     /// So many of those that are held wait for it.
     covers: usize,
@@ -58,31 +85,35 @@ const RECALLED: [Table; 6] =
     [Table::Node, Table::Job, Table::Function, Table::Task, Table::Actor, Table::PlacementGroup];
 
 impl Lead {
-    /// It takes the seat, or is no head. `stood_by`: who found the seat free, if this process waited for that. With the store as one that joined has
-    /// it, the rows that were there before, and its number.
+    /// It takes the seat unless it has it, or is no head. With the store as one that joined has it, the rows that were there before, and its number.
     pub(super) fn begin(
         founded: &Founded,
-        random: [u32; 3],
-        stood_by: Option<Candidate>,
+        seated: Option<Seated>,
         wake: Bell,
         row: impl Fn(NodeNumber) -> NodeEntry,
     ) -> Result<(Self, Far, Rows, NodeNumber), StartError> {
         let cluster = founded.cluster().clone();
-        let life = u64::from(random[0]) << 32 | u64::from(random[1]);
-        let at = founded.address().to_string();
-        let candidate = stood_by.map_or_else(|| Candidate::new(&cluster), Ok)?;
-        let (seat, client) = candidate.take(life, &at)?;
-        let rings = wake.clone();
-        let seat = Keeper::start(&cluster, seat, move || rings.ring())?;
+        let take = || Seated::take(&mut Candidate::new(&cluster)?, founded.address());
+        let Seated { seat, client, bell } = seated.map_or_else(take, Ok)?;
+        // It may be lost already.
+        bell.get_or_init(|| wake.clone()).ring();
         let mut registry = StoreRegistry::by(client, cluster.clone());
         let late = |error: Unavailable| StartError::Seat(SeatError::Store(error.why));
         let copies = registry.copy(&RECALLED).map_err(late)?;
-        let node = registry.number_of_head(random[2], &machine::hostname()).map_err(late)?;
+        let node = registry.number_of_head(random_u32()?, &machine::hostname()).map_err(late)?;
         let far = Far::open(&cluster, &row(node)).map_err(StartError::NotTaken)?;
         let rows = Rows::read(&copies);
         let (desk, buried, held, reading) = (None, BTreeSet::new(), Vec::new(), None);
         let lead = Self { registry, desk, seat, copies, buried, held, reading, cluster, wake };
         Ok((lead, far, rows, node))
+    }
+
+    /// It asks the control nodes by a certificate of its own, which is renewed. Who waited for the seat had another one.
+    pub(super) fn asks_by_its_own(&mut self) -> io::Result<()> {
+        let client = Arc::new(ControlClient::connect(&self.cluster)?);
+        self.seat.writes_by(Arc::clone(&client));
+        self.registry = StoreRegistry::by(client, self.cluster.clone());
+        Ok(())
     }
 
     /// Why it is head no more, if it was; said once.

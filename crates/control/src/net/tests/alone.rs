@@ -16,7 +16,7 @@ use super::*;
 use crate::embedded::{Embedded, EmbeddedOptions};
 use crate::net::client::{ControlClient, Told};
 use crate::net::cluster::Cluster;
-use crate::net::head::{Founded, HeadError};
+use crate::net::head::{Founded, HeadError, Listening};
 use crate::net::registry::StoreRegistry;
 
 pub(super) const SOON: Duration = Duration::from_secs(20);
@@ -44,7 +44,7 @@ impl Head {
         port: u16,
         set: impl FnOnce(&mut EmbeddedOptions),
     ) -> Self {
-        let founded = Founded::found(folder, None, port).unwrap();
+        let founded = Founded::found(folder, Listening::at(None, port).unwrap()).unwrap();
         let mut options = EmbeddedOptions::new(folder.to_path_buf());
         options.node = founded.node();
         set(&mut options);
@@ -299,7 +299,7 @@ fn numbers_are_given_to_many_hosts_at_a_time_and_each_only_once() {
 fn a_heads_token_is_given_out_again_while_it_is_good() {
     let folder = Folder::new("alone-token");
     let home = folder.0.join("head");
-    let founded = Founded::found(&home, None, 0).unwrap();
+    let founded = Founded::found(&home, Listening::at(None, 0).unwrap()).unwrap();
     let mut options = EmbeddedOptions::new(home.clone());
     options.node = founded.node();
     let mut store = Embedded::open(options).unwrap();
@@ -316,11 +316,11 @@ fn a_heads_token_is_given_out_again_while_it_is_good() {
     let address = founded.address();
     drop(founded);
     let taken = std::net::TcpListener::bind(address).unwrap(); // the kernel may give the same port again
-    let founded = Founded::found(&home, None, 0).unwrap();
+    let founded = Founded::found(&home, Listening::at(None, 0).unwrap()).unwrap();
     drop(taken);
     assert_ne!(founded.address(), address);
     assert_eq!(founded.token(&mut store, Some(&other)).unwrap().id(), other.id());
-    let taken = Founded::found(&home, None, founded.address().port());
+    let taken = Listening::at(None, founded.address().port());
     assert!(matches!(taken, Err(HeadError::Listen(_))));
 }
 

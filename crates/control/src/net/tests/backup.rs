@@ -219,7 +219,7 @@ impl Anew {
 
     /// What somebody who wants to be head hears.
     fn head_begins(&self) -> Result<(), SeatError> {
-        Candidate::new(&self.cluster).unwrap().take(8, "b:1", None).map(|_| ())
+        Candidate::new(&self.cluster).unwrap().take(8, "b:1").map(|_| ())
     }
 }
 
