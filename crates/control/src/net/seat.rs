@@ -76,14 +76,18 @@ impl Candidate {
         Ok(self.machine.looked(self.clock.now(), seat, refused))
     }
 
-    /// Between two looks: `SEAT_LOOK`, or until the head's connection ends.
-    pub fn waits(&mut self) {
+    /// Between two looks: `SEAT_LOOK`, or until the head's connection ends, and then true.
+    pub fn waits(&mut self) -> bool {
         // A head that lives, and ends connections, is looked for no sooner by the next one.
         let head = self.head.take().filter(|_| !std::mem::take(&mut self.ended));
-        let Some(head) = head else { return std::thread::sleep(SEAT_LOOK) };
+        let Some(head) = head else {
+            std::thread::sleep(SEAT_LOOK);
+            return false;
+        };
         let within = Timespec { tv_sec: 0, tv_nsec: SEAT_LOOK.as_nanos() as i64 };
         let ready = poll(&mut [PollFd::new(&head, PollFlags::IN)], Some(&within));
         self.ended = ready.is_ok_and(|ready| ready > 0);
+        self.ended
     }
 
     fn taken(&self) -> SeatError {

@@ -3,6 +3,7 @@
 mod alone;
 mod backup;
 mod certificates;
+mod seat;
 mod strangers;
 
 use std::io::{Read, Write};
