@@ -270,7 +270,7 @@ mod tests {
         let (mut candidate, start) = (Candidate::default(), Instant::ZERO);
         assert!(!candidate.looked(start, Some(seat(1)), false));
         let late = start + SEAT_SILENT * 3;
-        assert!(!candidate.looked(late, Some(seat(1)), true));
+        assert!(!candidate.looked(late, Some(seat(1)), false));
         let mut now = late;
         while now.since(late) < SEAT_SILENT {
             assert!(!candidate.looked(now, Some(seat(1)), false));
