@@ -86,7 +86,7 @@ fn while_a_thousand_nodes_join_few_say_that_they_have_read_on() {
     let (joins, plane) = Plane::all_join(1000, 2, Costs::OF_TWO_CORES, Meter::fixed());
     assert!(joins.rows_told > 1_000_000, "{joins:?}");
     let credit = plane.meter.tallies().get("store: credit").map_or(0, |tally| tally.events);
-    assert!(credit < 100, "{credit} words");
+    assert!(credit < 500, "{credit} words");
 }
 
 #[test]
