@@ -7,12 +7,13 @@
 use std::collections::BTreeMap;
 
 use hoplo_base::limits::{JOB_FUNCTION_BYTES_MAX, LINEAGE_DELAY};
-use hoplo_base::{FunctionId, JobId, NodeNumber, ObjectId, ProcessId};
+use hoplo_base::{FunctionId, JobId, NodeNumber, ObjectId};
 use hoplo_wire::call::CallView;
 use hoplo_wire::control::{Key, Refusal, Row};
 use hoplo_wire::node::{ActorState, ToClient};
 use hoplo_wire::peer::Peer;
 
+use super::fetcher::Fetcher;
 use super::sweeps::Deferred;
 use super::{Answer, Asked, Effect, Node, Question, Timer};
 use crate::control::{Entry, FunctionEntry};
@@ -34,15 +35,6 @@ struct Exported {
     contains: Vec<ObjectId>,
     /// Of its pickle.
     bytes: usize,
-}
-
-/// A process that needs a function, and for which call.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Fetcher {
-    pub process: ProcessId,
-    pub job: JobId,
-    /// The node of the process that submitted the call first: the function was exported there, whoever adopted the call since.
-    pub submitter: NodeNumber,
 }
 
 /// A function of which the store is asked for rows.

@@ -57,6 +57,7 @@
 mod environments;
 mod event;
 mod far;
+mod fetcher;
 mod functions;
 mod groups;
 mod hello;

@@ -7,7 +7,7 @@ use hoplo_wire::Reason;
 use hoplo_wire::node::{Tell, ToClient, ToNode};
 
 use super::far::is_of_groups;
-use super::functions::Fetcher;
+use super::fetcher::Fetcher;
 use super::process::{Kind, Stage};
 use super::queries::{Asker, Word};
 use super::sweeps::Deferred;

@@ -3,7 +3,7 @@
 use hoplo_base::{FunctionId, JobId, NodeNumber, ProcessId};
 use hoplo_wire::node::Tell;
 
-use super::functions::Fetcher;
+use super::fetcher::Fetcher;
 use super::{Effect, Node};
 use crate::actors::life;
 use crate::claims::Epoch;

@@ -14,7 +14,8 @@ use hoplo_wire::peer::Peer;
 
 use super::Node;
 use crate::control::rows::function_key;
-use crate::node::functions::{Asker, Fetcher};
+use crate::node::fetcher::Fetcher;
+use crate::node::functions::Asker;
 use crate::node::sweeps::Deferred;
 use crate::node::{Asked, Question};
 
