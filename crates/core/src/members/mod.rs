@@ -40,6 +40,10 @@
 //! **Fence.** A dead number stays dead. Whatever comes from it is answered with [`Effect::Tell`], at every control node, whether it
 //! acts or not; links refuse it by number (`core/link`). What the node does then is in [`standing`].
 //!
+//! **How often.** A node beats every 180 ms, and where there are more than 6,000 of them every 30 us times their number ([`beat`]): else heartbeats alone would take
+//! most of the carrier's time, and a judge that hears late finds nobody dead. The 400 ms and the 700 ms above grow by as much. Node and judge each go by
+//! the rows that they know; a beat may be 220 ms late (with 30 us each, 7,000 rows), so they need not agree.
+//!
 //! **Bounds.** At most 256 nodes are probed at the same time, by three probes each; when more fall silent at once, the others wait for their
 //! turn. Each node is probed by one round at a time.
 //!
@@ -47,7 +51,7 @@
 //! this machine, every other node's `standing`.
 //!
 //! # Invariants
-//! - MEMB-1: who gave a sign of life by any way in the last 700 ms is not declared dead, unless its address refuses, or it sent no heartbeat
+//! - MEMB-1: who gave a sign of life by any way in the last 700 ms (more in a cluster of more than 6,000) is not declared dead, unless its address refuses, or it sent no heartbeat
 //!   for 35 s.
 //! - MEMB-2: only who acts probes and declares.
 //! - MEMB-3: a node has at most one round and one verdict under way; at most `MEMBER_ROUNDS_MAX` rounds are open.
@@ -63,6 +67,7 @@ pub mod standing;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use hoplo_base::{Instant, NodeNumber, limits};
 
@@ -70,6 +75,12 @@ use crate::control::NodeState;
 pub use event::{Effect, Event, Found, Why};
 use record::{Heard, Record};
 use round::Round;
+
+/// In a cluster with so many living nodes each of them says so often that it lives.
+pub fn beat(nodes: usize) -> Duration {
+    let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
+    limits::MEMBER_BEAT.max(limits::MEMBER_BEAT_OF_EACH.saturating_mul(nodes))
+}
 
 pub struct Judge {
     acts: bool,
@@ -138,6 +149,11 @@ impl Judge {
     /// Every living node has said that it knows the membership of this epoch, or a later one.
     pub fn known_to_all(&self, epoch: u64) -> bool {
         self.records.values().all(|record| record.epoch.is_some_and(|known| known >= epoch))
+    }
+
+    /// A node of which nothing was heard for so long is silent. It may know of somewhat more or fewer nodes than this judge, and beat so often.
+    fn patience(&self) -> Duration {
+        beat(self.records.len()) + (limits::MEMBER_SILENT - limits::MEMBER_BEAT)
     }
 
     /// How it stands with a node, for people.
@@ -220,12 +236,13 @@ impl Judge {
             return;
         }
         self.acts = acts;
+        let patience = self.patience();
         let numbers: Vec<NodeNumber> = self.records.keys().copied().collect();
         for number in numbers {
             self.end_round(number);
             self.look_at(number, acts.then_some(now));
             if acts && let Some(record) = self.records.get_mut(&number) {
-                record.begin(now);
+                record.begin(now, patience);
             }
         }
     }

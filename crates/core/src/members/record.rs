@@ -16,6 +16,8 @@ pub(super) struct Record {
     /// The membership that it said it knows.
     pub(super) epoch: Option<u64>,
     pub(super) heard: Heard,
+    /// When its last sign of life came: unlike `heard`, whatever time the judge was away.
+    sign_at: Option<Instant>,
     /// When it spoke last by itself, or since when it could.
     pub(super) came_at: Instant,
     /// When to look at it again.
@@ -52,6 +54,7 @@ impl Record {
             near: false,
             epoch: None,
             heard: Heard::Never { since: now },
+            sign_at: None,
             came_at: now,
             due: None,
             troubled_at: None,
@@ -61,8 +64,8 @@ impl Record {
     }
 
     /// This judge acts from now on: what it did not hear before was perhaps said to another one.
-    pub(super) fn begin(&mut self, now: Instant) {
-        if self.is_silent(now) {
+    pub(super) fn begin(&mut self, now: Instant, patience: Duration) {
+        if self.is_silent(now, patience) {
             self.heard = Heard::Never { since: now };
         }
         self.came_at = now;
@@ -75,6 +78,7 @@ impl Record {
     }
 
     pub(super) fn heard(&mut self, at: Instant) {
+        self.sign_at = self.sign_at.max(Some(at));
         self.heard = match self.heard {
             Heard::At(before) => Heard::At(before.max(at)),
             Heard::Never { .. } => Heard::At(at),
@@ -83,10 +87,7 @@ impl Record {
 
     /// Something of it came later.
     pub(super) fn heard_since(&self, since: Instant) -> bool {
-        match self.heard {
-            Heard::Never { .. } => false,
-            Heard::At(at) => at > since,
-        }
+        self.sign_at.is_some_and(|at| at > since)
     }
 
     pub(super) fn was_away(&mut self, now: Instant, time: Duration) {
@@ -106,21 +107,26 @@ impl Record {
     }
 
     /// It should have been heard of by now.
-    pub(super) fn is_silent(&self, now: Instant) -> bool {
-        self.silent_at() <= now
+    pub(super) fn is_silent(&self, now: Instant, patience: Duration) -> bool {
+        self.silent_at(patience) <= now
     }
 
     /// From when on it is silent, if it says nothing more.
-    pub(super) fn silent_at(&self) -> Instant {
+    pub(super) fn silent_at(&self, patience: Duration) -> Instant {
         match self.heard {
             Heard::Never { since } => since,
-            Heard::At(at) => at + limits::MEMBER_SILENT,
+            Heard::At(at) => at + patience,
         }
     }
 
     /// Why it is dead, if its silence is enough for that.
-    pub(super) fn silence(&self, now: Instant, witnesses: usize) -> Option<Why> {
-        let judged = limits::MEMBER_SILENT + limits::MEMBER_PROBE_WITHIN;
+    pub(super) fn silence(
+        &self,
+        now: Instant,
+        patience: Duration,
+        witnesses: usize,
+    ) -> Option<Why> {
+        let judged = patience + limits::MEMBER_PROBE_WITHIN;
         match self.heard {
             Heard::Never { since } => {
                 let milliseconds = now.since(since).as_millis() as u64;

@@ -69,6 +69,7 @@ impl Judge {
     /// Its time has come: it was perhaps silent for too long, or its round is over.
     pub(super) fn look(&mut self, now: Instant, number: NodeNumber, effects: &mut Vec<Effect>) {
         assert!(self.acts, "MEMB-2");
+        let patience = self.patience();
         let record = &self.records[&number];
         if record.verdict.is_some() {
             return;
@@ -76,9 +77,9 @@ impl Judge {
         if self.rounds.contains_key(&number) {
             return self.conclude(now, number, effects);
         }
-        let silent = record.is_silent(now);
+        let silent = record.is_silent(now, patience);
         if !silent && !record.troubled {
-            let at = record.silent_at();
+            let at = record.silent_at(patience);
             return self.look_at(number, Some(at));
         }
         if self.rounds.len() >= limits::MEMBER_ROUNDS_MAX {
@@ -110,7 +111,8 @@ impl Judge {
         let before = self.rounds.insert(target, Round { began: now, probes });
         assert!(before.is_none(), "MEMB-3: {target} is probed already");
         // Who falls silent while it is probed for trouble is probed anew, with witnesses: trouble delays no verdict.
-        let silent_at = Some(self.records[&target].silent_at()).filter(|at| *at > now);
+        let silent_at = self.records[&target].silent_at(self.patience());
+        let silent_at = Some(silent_at).filter(|at| *at > now);
         let until = now + limits::MEMBER_PROBE_WITHIN;
         self.look_at(target, Some(silent_at.map_or(until, |at| at.min(until))));
     }
@@ -140,6 +142,7 @@ impl Judge {
         found: Found,
         effects: &mut Vec<Effect>,
     ) {
+        let patience = self.patience();
         let Some(number) = self.tickets.remove(&ticket) else { return };
         let Some(round) = self.rounds.get_mut(&number) else { return };
         let Some(probe) = round.probes.iter_mut().find(|probe| probe.ticket == ticket) else {
@@ -154,7 +157,7 @@ impl Judge {
                 if let Some(why) = record.astray(now) {
                     return self.declare(number, why, effects);
                 }
-                let at = if record.troubled { now } else { record.silent_at() };
+                let at = if record.troubled { now } else { record.silent_at(patience) };
                 self.end_round(number);
                 self.look_at(number, Some(at.max(now + limits::MEMBER_PROBES_AGAIN)));
             }
@@ -179,7 +182,7 @@ impl Judge {
         let alone = witnesses == 0
             && others.next().is_some()
             && record.silent_for(now) < limits::MEMBER_LONE_JUDGE;
-        let why = record.silence(now, witnesses);
+        let why = record.silence(now, self.patience(), witnesses);
         self.end_round(number);
         match why {
             Some(why) if !alone && began >= self.back_since => self.declare(number, why, effects),

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use hoplo_base::NodeNumber;
 use hoplo_base::limits::{
-    LINK_REDIAL_FIRST, LINK_REDIAL_LAST, MEMBER_BEAT, MEMBER_HEARD, MEMBER_PROBE_DIALS,
-    MEMBER_PROBE_WITHIN, MEMBER_WITNESS_WITHIN,
+    LINK_REDIAL_FIRST, LINK_REDIAL_LAST, MEMBER_HEARD, MEMBER_PROBE_DIALS, MEMBER_PROBE_WITHIN,
+    MEMBER_WITNESS_WITHIN,
 };
 use hoplo_core::control::{NodeEntry, NodeState};
 use hoplo_core::link::{self, Connection};
 use hoplo_core::members::standing::{self, Standing};
-use hoplo_core::members::{Effect, Event, Found, Judge};
+use hoplo_core::members::{Effect, Event, Found, Judge, beat};
 use hoplo_net::hub::{Gone, Happening, Hub, LinkId};
 use hoplo_net::name::{Name, Role};
 use hoplo_shm::{SleepKind, Spins};
@@ -33,6 +33,8 @@ pub(super) struct Turn {
     pub(super) shared: Arc<Shared>,
     part: Part,
     pub(super) nodes: BTreeMap<NodeNumber, NodeEntry>,
+    /// Of them, those that live.
+    living: usize,
     /// The newest entry of the store that it knows.
     epoch: u64,
     pub(super) links: BTreeMap<LinkId, End>,
@@ -133,6 +135,7 @@ impl Turn {
             shared,
             part,
             nodes: BTreeMap::new(),
+            living: 0,
             epoch: 0,
             links: BTreeMap::new(),
             probes: BTreeMap::new(),
@@ -253,7 +256,10 @@ impl Turn {
                 self.epoch = self.epoch.max(index);
                 let (number, state) = (entry.node, entry.state.clone());
                 let near = self.machine.has(&entry);
-                self.nodes.insert(number, (*entry).clone());
+                let lives = !state.is_dead();
+                let before = self.nodes.insert(number, (*entry).clone());
+                self.living += usize::from(lives);
+                self.living -= usize::from(before.is_some_and(|it| !it.state.is_dead()));
                 if number != self.me {
                     self.follow(&entry);
                     self.judge(Event::Row { number, version, state: state.clone(), near });
@@ -663,7 +669,7 @@ impl Turn {
             self.links.insert(link, End::Head);
         }
         if *beats_at <= now {
-            *beats_at = now + MEMBER_BEAT;
+            *beats_at = now + beat(self.living);
             if let Some(link) = head.link.filter(|_| head.open) {
                 self.hub.send(link, &Said::Member(Message::Heartbeat { epoch }));
             }

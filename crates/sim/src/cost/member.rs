@@ -1,8 +1,9 @@
 //! A node, as a stand-in or a real one: it reads the node table, hears of its changes, beats, and says that it passed deaths.
 
-use hoplo_base::limits::{MEMBER_BEAT, NODE_ROWS_ON_THE_WAY};
+use hoplo_base::limits::NODE_ROWS_ON_THE_WAY;
 use hoplo_base::{Instant, NodeNumber};
 use hoplo_core::control::{Entry, NodeEntry, NodeState};
+use hoplo_core::members::beat;
 use hoplo_core::node::{Effect, Event, Node};
 use hoplo_wire::control::{Answer, Change, ClientId, Op, Query, Request, Response, Row, Table};
 
@@ -309,8 +310,8 @@ impl Plane {
 
     pub(super) fn beats(&mut self, at: u32) {
         let Some(member) = self.members.get(&at).filter(|member| member.lives) else { return };
-        let beat = Heard::Beat { from: member.number() };
-        self.after(self.costs.way, What::ToCarrier(beat));
-        self.after(MEMBER_BEAT.as_nanos() as u64, What::Beats(at));
+        let lives = Heard::Beat { from: member.number() };
+        self.after(self.costs.way, What::ToCarrier(lives));
+        self.after(beat(self.rows.len()).as_nanos() as u64, What::Beats(at));
     }
 }

@@ -2,11 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use hoplo_base::limits::MEMBER_BEAT;
 use hoplo_base::{Instant, Map, NodeId, NodeNumber, ResourceSet};
 use hoplo_core::control::replica::{Event as Asked, Replica, ReplicaOptions};
 use hoplo_core::control::{Entry, MemoryStore, NodeEntry, NodeState};
-use hoplo_core::members::{Event as Judged, Judge};
+use hoplo_core::members::{Event as Judged, Judge, beat};
 use hoplo_core::node::{Config, Event, Node};
 use hoplo_core::objects;
 use hoplo_wire::control::{
@@ -200,7 +199,7 @@ impl Plane {
         for at in 1..nodes {
             plane.members.insert(at, Member::joined(at));
             // Not in step.
-            let phase = u64::from(at) * 7_919_000 % MEMBER_BEAT.as_nanos() as u64;
+            let phase = u64::from(at) * 7_919_000 % beat(nodes as usize).as_nanos() as u64;
             plane.after(phase, What::Beats(at));
         }
         let rows = |at| put(&plane.row(at, NodeState::Alive), Some(0));

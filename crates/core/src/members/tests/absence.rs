@@ -46,6 +46,19 @@ fn a_judge_that_was_stopped_while_it_probed_probes_again() {
     assert!(stopped > 10, "it was being probed, in vain");
 }
 
+/// It took its own absence for a sign of the node, and probed it once more.
+#[test]
+fn what_a_probe_finds_counts_though_the_judge_was_away_meanwhile() {
+    let mut world = World::new(5);
+    world.pass(ms(250));
+    world.lives.insert(3, Life::Crashed);
+    world.event(Event::Closed { number: number(3) });
+    world.paused_until = world.now + ms(200);
+    world.pass(ms(230));
+    assert_eq!(world.dead(), [3]);
+    assert_eq!(world.probes.len(), 1);
+}
+
 #[test]
 fn a_judge_that_was_stopped_says_so() {
     let mut world = World::new(5);

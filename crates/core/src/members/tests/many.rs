@@ -3,7 +3,7 @@
 use hoplo_base::limits;
 use proptest::prelude::*;
 
-use super::super::Event;
+use super::super::{Event, beat};
 use super::{JUDGE, Life, TOLD_WITHIN, World, ms, number};
 
 #[test]
@@ -29,6 +29,25 @@ fn more_than_can_be_probed_at_once_take_their_turn() {
     world.pass(ms(5000));
     assert_eq!(world.dead().len(), 990);
     assert!(world.open_most <= 3 * limits::MEMBER_ROUNDS_MAX, "{} probes", world.open_most);
+}
+
+#[test]
+fn heartbeats_of_ten_thousand_nodes_took_most_of_the_time_of_who_hears_them() {
+    let mut world = World::new(10_000);
+    let before = world.events;
+    world.pass(ms(900));
+    let heard = world.events - before;
+    assert!((30_000..32_000).contains(&heard), "{heard} in 0.9 s, turns for time among them");
+    // As late as they may be where they are more frequent.
+    (0..20).for_each(|node| _ = world.delays.insert(node, ms(200)));
+    world.pass(ms(1000));
+    assert_eq!(world.probes, [], "it waits for them");
+    let last_sign = world.now;
+    world.vanish(20);
+    world.pass(ms(1000));
+    assert_eq!(world.dead(), [20]);
+    let late = beat(10_000) - limits::MEMBER_BEAT;
+    assert!(world.verdicts[&20].0.since(last_sign) <= TOLD_WITHIN + late);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use hoplo_base::{Instant, NodeNumber, limits};
 
-use super::{Effect, Event, Found, Judge, NodeState, Why};
+use super::{Effect, Event, Found, Judge, NodeState, Why, beat};
 
 fn number(count: u32) -> NodeNumber {
     NodeNumber::first_given(count)
@@ -201,7 +201,8 @@ impl World {
                         let beat = Event::Heartbeat { from: of, epoch: 1 };
                         self.later(way, Coming::ToJudge(beat));
                     }
-                    self.later(limits::MEMBER_BEAT, Coming::Beat(of));
+                    let nodes = self.rows.len() - self.verdicts.len();
+                    self.later(beat(nodes), Coming::Beat(of));
                 }
             }
             Coming::ToJudge(event) if self.now < self.paused_until => {
