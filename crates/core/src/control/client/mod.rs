@@ -24,6 +24,8 @@
 //! - CLIENT-5: a subscriber gets each change of a shard after its cursor once, in order, or `Missed`.
 //! - CLIENT-6: an update that has no answer yet is sent again only after several times what answers take of late, and one that a shard had
 //!   no time for after about that long: clients whose updates wait in line do not fill the line.
+//! - CLIENT-7: calls about nodes share an entry with no other call: by the entries in which nodes died all tell which of them was first
+//!   (`claims`, NREF-4).
 
 mod calls;
 mod config;

@@ -8,9 +8,9 @@ use hoplo_base::limits::{
     CONTROL_CLIENT_WINDOW,
 };
 use hoplo_base::{Instant, limits};
-use hoplo_wire::control::{Op, Outcome, Refusal, Request, ShardId};
+use hoplo_wire::control::{Op, Outcome, Refusal, Request, ShardId, Table};
 
-use super::state::{CallState, What, op_bytes};
+use super::state::{CallState, What, key_of, op_bytes};
 use super::{Client, Effect, Silence};
 
 #[derive(Default)]
@@ -42,7 +42,7 @@ pub(super) struct Part {
     places: Vec<usize>,
     ops: Vec<Op>,
     bytes: usize,
-    /// Was refused in the company of others.
+    /// Was refused in the company of others, or is about a node (CLIENT-7).
     alone: bool,
 }
 
@@ -481,6 +481,7 @@ impl Part {
 
     pub(super) fn push(&mut self, place: usize, op: Op) {
         self.bytes += op_bytes(&op);
+        self.alone |= key_of(&op).table == Table::Node;
         self.places.push(place);
         self.ops.push(op);
     }

@@ -58,6 +58,28 @@ fn what_is_not_answered_is_sent_again_as_it_was_after_each_change() {
     assert_eq!(world.finished(), [(3, ok(&[3])), (4, ok(&[4]))]);
 }
 
+/// Two nodes that died at once had one entry: nobody could say which was first, and when the second one was settled nobody took it for that.
+#[test]
+fn what_is_said_of_nodes_has_entries_of_its_own() {
+    let mut world = World::ready();
+    let window = CONTROL_CLIENT_WINDOW as u64;
+    for call in 1..=window {
+        world.call(call, Call::Update(vec![put("a")]));
+    }
+    for call in window + 1..=window + 4 {
+        let mut op = put("b");
+        if let (Op::Put { key, .. }, 2..) = (&mut op, call - window) {
+            key.table = Table::Node;
+        }
+        world.call(call, Call::Update(vec![op]));
+    }
+    world.take();
+    for seq in 1..=4 {
+        world.updated(seq, &[seq]);
+        assert_eq!(world.updates(), [(1, window + seq, seq, 1)]);
+    }
+}
+
 #[test]
 fn calls_that_find_the_window_full_travel_together() {
     let mut world = World::ready();
