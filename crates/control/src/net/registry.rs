@@ -91,14 +91,34 @@ impl StoreRegistry {
         Ok(copy)
     }
 
-    /// A head's number, which may be the first one of its store.
-    pub fn number_of_head(&mut self, random: u32, host: &str) -> Result<NodeNumber, Unavailable> {
-        self.last = self.last_number()?;
-        let first = NodeEntry::numbered(NodeNumber::first_given(random), host.to_string());
-        if self.last.is_none() && self.swap(&first, 0)? {
-            return Ok(first.node);
+    /// Writes a head's row under the next number, which may be the first one of its store. `last`: the newest that was seen.
+    pub fn add_head(
+        &mut self,
+        random: u32,
+        last: Option<NodeNumber>,
+        row: impl Fn(NodeNumber) -> NodeEntry,
+    ) -> Result<NodeNumber, Unavailable> {
+        self.last = last;
+        loop {
+            let first = || NodeNumber::first_given(random);
+            let next = self.last.map_or_else(first, NodeNumber::next_given);
+            if self.swap(&row(next), 0)? {
+                self.last = Some(next);
+                return Ok(next);
+            }
+            // Somebody was given it meanwhile.
+            self.last = self.last_number()?;
         }
-        Ok(self.numbers(&[host])?[0])
+    }
+
+    /// The node table as one page. What changed after its `indexes` is to be told to who knows these rows.
+    pub fn nodes(&mut self) -> Result<Page, Unavailable> {
+        let client = self.client()?;
+        let first = client.scan(Table::Node, Vec::new(), None, PAGE_ROWS, WITHIN);
+        let first = first.map_err(unavailable)?;
+        let (mut rows, indexes) = (Vec::new(), first.indexes.clone());
+        scan_on(client, Table::Node, first, |key, row| rows.push((key, row)))?;
+        Ok(Page { rows, next: None, indexes })
     }
 
     fn last_number(&mut self) -> Result<Option<NodeNumber>, Unavailable> {

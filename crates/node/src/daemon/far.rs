@@ -125,8 +125,8 @@ impl Far {
                 return Err(CallError::Late { may_apply: false, waiting: waiting.to_string() });
             }
         }
-        let (mut nodes, mut changes) = (BTreeMap::new(), Vec::new());
         let (mut from, mut after) = (None, None);
+        let mut nodes = Vec::new();
         loop {
             let read = driver.call(nodes_from(from), FAR_STORE_WITHIN).map_err(unable)??;
             let Done::Page { rows, next, indexes } = read else {
@@ -134,26 +134,33 @@ impl Far {
             };
             // What changes while it is read is told again.
             after.get_or_insert(indexes);
-            for (key, row) in rows {
-                if let Ok(entry) = NodeEntry::from_row(&row) {
-                    let (version, index) = (row.version, row.index);
-                    nodes.insert(entry.node, Known { entry, version, index });
-                }
-                let key = Key { table: Table::Node, bytes: key };
-                changes.push(Change { index: row.index, key, row: Some(row) });
-            }
+            nodes.extend(rows);
             from = next;
             if from.is_none() {
                 break;
             }
         }
-        let (table, prefix, after) = (Table::Node, Vec::new(), after.unwrap_or_default());
+        Ok(Self::knowing(driver, nodes, after.unwrap_or_default()))
+    }
+
+    /// The node table, with its keys, was read as of these entries. What changed since is told.
+    pub(crate) fn knowing(mut driver: Driver, rows: Vec<(Vec<u8>, Row)>, after: Vec<u64>) -> Self {
+        let (mut nodes, mut changes) = (BTreeMap::new(), Vec::new());
+        for (key, row) in rows {
+            if let Ok(entry) = NodeEntry::from_row(&row) {
+                let (version, index) = (row.version, row.index);
+                nodes.insert(entry.node, Known { entry, version, index });
+            }
+            let key = Key { table: Table::Node, bytes: key };
+            changes.push(Change { index: row.index, key, row: Some(row) });
+        }
+        let (table, prefix) = (Table::Node, Vec::new());
         let (subscription, credit) = (NODES, NODE_ROWS_ON_THE_WAY);
         driver.handle(Event::Subscribe { subscription, table, prefix, after, credit });
         let underway = BTreeMap::new();
         let writes = BTreeMap::new();
         let (done, heard) = (Vec::new(), Instant::now());
-        Ok(Self { driver, underway, writes, nodes, changes, done, heard })
+        Self { driver, underway, writes, nodes, changes, done, heard }
     }
 
     /// Nothing of what is asked of it has been answered for so long.

@@ -21,10 +21,11 @@ use std::sync::{Arc, OnceLock};
 use hoplo_base::NodeNumber;
 use hoplo_control::net::client::ControlClient;
 use hoplo_control::net::cluster::Cluster;
+use hoplo_control::net::driver::Driver;
 use hoplo_control::net::head::Founded;
 use hoplo_control::net::registry::StoreRegistry;
 use hoplo_control::net::seat::{Candidate, Keeper, SeatError};
-use hoplo_core::control::rows::node_key;
+use hoplo_core::control::rows::{node_key, node_of_key};
 use hoplo_core::control::{
     ActorEntry, ControlStore, Entry, MemoryStore, NodeEntry, NodeState, Table, store,
 };
@@ -36,7 +37,7 @@ use hoplo_wire::control::{Change, Key};
 use super::far::Far;
 use super::random_u32;
 use crate::error::StartError;
-use crate::{journal, machine};
+use crate::journal;
 
 pub(super) struct Lead {
     pub(super) registry: StoreRegistry,
@@ -100,8 +101,13 @@ impl Lead {
         let mut registry = StoreRegistry::by(client, cluster.clone());
         let late = |error: Unavailable| StartError::Seat(SeatError::Store(error.why));
         let copies = registry.copy(&RECALLED).map_err(late)?;
-        let node = registry.number_of_head(random_u32()?, &machine::hostname()).map_err(late)?;
-        let far = Far::open(&cluster, &row(node)).map_err(StartError::NotTaken)?;
+        let numbers =
+            rows_of(&copies, Table::Node).into_iter().map(|(key, _)| node_of_key(&key.bytes));
+        let node = registry.add_head(random_u32()?, numbers.max().flatten(), row).map_err(late)?;
+        // By the connections that are there: the ones of `far` are made meanwhile.
+        let nodes = registry.nodes().map_err(late)?;
+        let driver = Driver::new(&cluster).map_err(StartError::Io)?;
+        let far = Far::knowing(driver, nodes.rows, nodes.indexes);
         let rows = Rows::read(&copies);
         let (desk, buried, held, reading) = (None, BTreeSet::new(), Vec::new(), None);
         let lead = Self { registry, desk, seat, copies, buried, held, reading, cluster, wake };
