@@ -359,6 +359,28 @@ def test_a_detached_actor_outlives_its_home_and_the_head_that_die_at_once(heads:
     assert late.run(FINDS) == 1
 
 
+def test_the_heir_of_a_node_is_not_the_head_that_died_with_it(heads: Any) -> None:
+    """It is next to the node in the order of heirs. That it is dead is written by the next head,
+    and has not come back to that one when it writes the node's death."""
+    one = heads()
+    *three, home = (one.machine(cpus) for cpus in (0, 0, 0, 1))
+    joining = one.head(three[0])
+    for machine in three[1:]:
+        assert one.head(machine) is None
+    home.join(joining)
+    three[0].kill()
+    until(lambda: any(map(is_acting, three[1:])), what="another machine is head")
+    second, third = sorted(three[1:], key=is_acting, reverse=True)
+    until(lambda: home.states().count("ALIVE") == 2, what="the node has heard of it")
+    assert home.run(KEPT) == 1
+    second.kill()
+    home.kill()
+    until(lambda: is_acting(third), what="the last machine is head")
+    late = one.machine(1)
+    late.join(Joining(seat_of(third)[0], joining.token))
+    assert late.run(FINDS) == 1
+
+
 def test_detached_actors_outlive_all_nodes_that_knew_them(heads: Any) -> None:
     """The head reads their rows when it hears of a death: they are younger than the head. Of nearly
     each of them the node that keeps what a restart takes dies, too."""

@@ -475,8 +475,15 @@ impl Control {
             Store::Memory(store) => store,
             Store::Kept(kept) => &mut kept.store,
             Store::Far(far) => {
-                if let Some(lead) = self.lead.as_mut().filter(|_| key.table == Table::Job) {
-                    lead.copy(key.clone(), value.clone());
+                match (&mut self.lead, key.table) {
+                    (Some(lead), Table::Job) => lead.copy(key.clone(), value.clone()),
+                    // A head before this one, which is dead by its row.
+                    (Some(lead), Table::Node) => {
+                        let entry = NodeEntry::of_value(&value).expect("this program made it");
+                        lead.buries(entry.node);
+                        return far.change(&entry);
+                    }
+                    (Some(_) | None, _) => {}
                 }
                 return far.save(key, value, last);
             }
