@@ -251,9 +251,9 @@ SOAK_SECONDS ?= 3600
 soak-programs: build $(VENV)/.dev
 	@$(VENV_PYTHON) tests/soak --seconds $(SOAK_SECONDS) --seed $(SOAK_SEED)
 
-# Six nodes in network namespaces.
+# Nodes in network namespaces. SOAK_FLAGS=--three: any of three machines may be head, over control nodes.
 soak-cluster: build $(VENV)/.dev
-	@$(VENV_PYTHON) tests/soak/cluster.py --seconds $(SOAK_SECONDS) --seed $(SOAK_SEED)
+	@$(VENV_PYTHON) tests/soak/cluster.py --seconds $(SOAK_SECONDS) --seed $(SOAK_SEED) $(SOAK_FLAGS)
 
 # ---------------------------------------------------------------------------- measure
 

@@ -21,7 +21,6 @@ from __future__ import annotations
 import json
 import signal
 import statistics
-import subprocess
 import sys
 import threading
 import time
@@ -48,8 +47,8 @@ from harness import (
 
 sys.path.insert(0, str(HERE.parent / "tests" / "cluster"))
 from lab import Lab
-from machines import HOPLO as HOPLO_PROGRAM
-from machines import Joining, alive, until
+from machines import alive, until
+from three import NUMBERS, Three
 
 sys.path.insert(0, str(HERE / "players"))
 from ray_machines import RayMachines
@@ -139,58 +138,25 @@ class Over(Hoplo):
     heads = 3
 
     def start(self) -> Seat:
-        self.folder = self.lab.folder / "cluster"
-        nodes = [f"--node={self.lab.address(number)}:7100" for number in (1, 2, 3)]
-        self.lab[1].hoplo("control", "init", str(self.folder), *nodes, "--replicas", "3")
-        self.serving: dict[int, subprocess.Popen[bytes]] = {}
-        for number in (1, 2, 3):
-            self.serve(number)
-        for number in (1, 2, 3):
-            self.lead(number)
-        addresses = ",".join(f"{self.lab.address(number)}:6379" for number in (1, 2, 3))
-        self.joining = Joining(addresses, self.lab[1].home / ".hoplo" / "token")
+        self.three = Three(self.lab, "--num-cpus", "0")
+        self.joining = self.three.joining
         for number in self.numbers:
             self.join(number)
         here = self.lab[self.seat]
         until(lambda: here.states().count("ALIVE") == 1 + len(self.numbers))
         return Seat([PLAYS, HOPLO], here.prefix, here.environment(BENCH_LOG=str(self.log)))
 
-    def serve(self, number: int) -> None:
-        at, machine = f"{self.lab.address(number)}:7100", self.lab[number]
-        file = self.folder / "nodes" / at / "cluster.json"
-        line = ["--dir", str(machine.folder / "store"), "--listen", at, "--cluster-file", str(file)]
-        with (machine.folder / "control.log").open("ab") as log:
-            self.serving[number] = subprocess.Popen(
-                [*machine.prefix, HOPLO_PROGRAM, "control", "serve", *line],
-                env=machine.environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
-
-    def lead(self, number: int) -> None:
-        """It becomes head, or waits for that."""
-        line = ["--head", "--host", self.lab.address(number), "--num-cpus", "0"]
-        line += ["--control-nodes", str(self.folder / "cluster.json"), "--python", sys.executable]
-        machine = self.lab[number]
-        until(lambda: machine.hoplo("start", *line, check=False).returncode == 0, what="a head")
-
     def head(self) -> int:
-        """The machine of the one that lives."""
-        rows = self.lab[self.seat].status()["nodes"]
-        live = [row for row in rows if row["Head"] and row["State"] == "ALIVE"]
-        return int(live[0]["NodeManagerAddress"].rpartition(".")[2]) if len(live) == 1 else 0
+        return self.three.head(self.lab[self.seat])
 
     def machine_dies(self, of_head: bool) -> None:
         """With its control node. It comes back when another one is head, and waits."""
         head = self.head()
-        number = head if of_head else next(one for one in (1, 2, 3) if one != head)
-        self.lab[number].kill()
-        self.serving[number].wait()
+        number = head if of_head else next(one for one in NUMBERS if one != head)
+        self.three.kill(number)
         if of_head:
             until(lambda: self.head() not in (0, head), what="another machine is head")
-        self.serve(number)
-        self.lead(number)
+        self.three.back(number)
 
 
 class Ray(Cluster):

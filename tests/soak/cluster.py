@@ -4,6 +4,13 @@
     node 2    the driver's; nothing befalls it but cuts that nobody notices
     node 3-6  die, are stopped, are cut off, and join again; their workers are killed
 
+With every third seed, or if asked for, any of three machines may be head:
+
+    node 1-3  have a control node each; one is head, and dies with its control node, or another one
+              does; it is started again, and waits to be head
+    node 4    the driver's
+    node 5-7  as nodes 3 to 6 above
+
 Every value is compared with what plain Python computes (`programs.py`). Something happens every
 second, and with every second seed all processes are stopped for moments (`hiccups.py`). Then all is
 healed, and on no node anything may be left. The first thing that is wrong ends the run, and tells
@@ -31,9 +38,8 @@ sys.path.insert(0, str(HERE.parent / "cluster"))
 from hiccups import hiccups  # noqa: E402
 from lab import Lab  # noqa: E402
 from machines import Machine, alive, kill, until  # noqa: E402
+from three import NUMBERS, Three  # noqa: E402
 
-HEAD, DRIVER = 1, 2
-OTHERS = (3, 4, 5, 6)
 STORE = ("--object-store-memory", str(64 << 20))
 PATIENCE_S = 400.0
 """After the faults: longer than any wait of a program."""
@@ -43,21 +49,36 @@ SHORT_S, LONG_S = 0.3, 2.5
 
 
 class Cluster:
+    """Its head has a store of its own, and is started again where it was."""
+
+    size = 6
+    driver = 2
+    others: tuple[int, ...] = (3, 4, 5, 6)
+
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.lab = Lab(nodes=2 + len(OTHERS))
+        self.lab = Lab(nodes=max(self.others))
         self.deaths = self.lab.folder / "deaths"
         self.deaths.touch()
         self.counts: Counter[str] = Counter()
         self.began = time.monotonic()
-        self.joining = self.lab[HEAD].head("--num-cpus", "0", *STORE)
-        self.port = self.joining.address.rpartition(":")[2]
-        for number in (DRIVER, *OTHERS):
+        self.begin()
+        for number in (self.driver, *self.others):
             self.lab[number].join(self.joining, *STORE)
-        until(lambda: self.lab[HEAD].states() == ["ALIVE"] * 6)
+        self.is_whole()
+
+    def begin(self) -> None:
+        self.joining = self.lab[1].head("--num-cpus", "0", *STORE)
+
+    @property
+    def head(self) -> Machine:
+        return self.lab[1]
+
+    def is_whole(self) -> None:
+        until(lambda: self.head.states().count("ALIVE") == self.size)
 
     def drive(self, seconds: float) -> subprocess.Popen[str]:
-        machine = self.lab[DRIVER]
+        machine = self.lab[self.driver]
         seed = self.random.randrange(1 << 32)
         program = str(HERE / "cluster_driver.py")
         line = [sys.executable, program, str(seed), str(seconds), str(self.deaths)]
@@ -71,8 +92,9 @@ class Cluster:
 
     # ------------------------------------------------------------------- what befalls it
 
-    def something_happens(self) -> None:
-        faults: list[tuple[int, Callable[[], None]]] = [
+    def faults(self) -> list[tuple[int, Callable[[], None]]]:
+        """With how often each happens."""
+        return [
             (5, self.worker_dies),
             (3, self.node_dies),
             (2, self.short_stop),
@@ -82,6 +104,9 @@ class Cluster:
             (1, self.head_dies),
             (1, self.node_leaves),
         ]
+
+    def something_happens(self) -> None:
+        faults = self.faults()
         (fault,) = self.random.choices([it for _, it in faults], [weight for weight, _ in faults])
         print(f"{time.monotonic() - self.began:6.1f} s: {fault.__name__}", flush=True)
         fault()
@@ -98,14 +123,14 @@ class Cluster:
         machine.join(self.joining, *STORE)
 
     def worker_dies(self) -> None:
-        machine = self.lab[self.random.choice(OTHERS)]
+        machine = self.lab[self.random.choice(self.others)]
         workers = [row for row in machine.listed("workers") if row.get("kind") == "worker"]
         pids = sorted({row["pid"] for row in workers if row.get("pid")} & machine.processes())
         if pids:
             kill({self.random.choice(pids)})
 
     def node_dies(self) -> None:
-        number = self.random.choice(OTHERS)
+        number = self.random.choice(self.others)
         self.dies(number)
         self.lab[number].kill()
         time.sleep(self.random.uniform(0, 2))  # so long it is away
@@ -113,19 +138,19 @@ class Cluster:
 
     def node_leaves(self) -> None:
         """It is told to stop, and drains nothing before."""
-        number = self.random.choice(OTHERS)
+        number = self.random.choice(self.others)
         self.dies(number)
         self.lab[number].hoplo("stop", check=False)
         self.back(self.lab[number])
 
     def short_stop(self) -> None:
-        pid = self.lab[self.random.choice(OTHERS)].pid
+        pid = self.lab[self.random.choice(self.others)].pid
         self.lab.stop(pid)
         time.sleep(self.random.uniform(0, SHORT_S))  # so long it stands
         self.lab.cont(pid)
 
     def long_stop(self) -> None:
-        number = self.random.choice(OTHERS)
+        number = self.random.choice(self.others)
         pid = self.lab[number].pid
         self.dies(number)
         self.lab.stop(pid)
@@ -134,32 +159,32 @@ class Cluster:
         self.back(self.lab[number])
 
     def short_cut(self) -> None:
-        with self.lab.without(self.random.choice((DRIVER, *OTHERS))):
+        with self.lab.without(self.random.choice((self.driver, *self.others))):
             time.sleep(self.random.uniform(0, SHORT_S))  # so long it is cut off
 
     def long_cut(self) -> None:
-        number = self.random.choice(OTHERS)
+        number = self.random.choice(self.others)
         self.dies(number)
         with self.lab.without(number):
             time.sleep(LONG_S)  # so long it is cut off
         self.back(self.lab[number])
 
     def head_dies(self) -> None:
-        head = self.lab[HEAD]
-        head.kill()
-        until(lambda: not head.processes())
+        self.head.kill()
+        until(lambda: not self.head.processes())
         time.sleep(self.random.uniform(0, 2))  # so long nobody decides
-        head.head("--num-cpus", "0", *STORE, port=int(self.port))
-        until(lambda: head.states().count("ALIVE") == 6)
+        self.head.head("--num-cpus", "0", *STORE, port=self.joining.port)
+        self.is_whole()
 
     # ------------------------------------------------------------------- the end
 
     def nothing_is_held(self) -> None:
         """On no node, while the driver still lives and has dropped everything."""
-        for number in (HEAD, DRIVER, *OTHERS):
+        head = self.head
+        self.nothing_left("objects at the head", head.objects)
+        for number in (self.driver, *self.others):
             machine = self.lab[number]
             self.nothing_left(f"objects at node {number}", machine.objects)
-        head = self.lab[HEAD]
         self.nothing_left("actors", lambda: rows_but(head, "actors", "DEAD"))
         # Of a task that the head owned for a dead node when it was killed itself, its store tells.
         self.nothing_left("tasks", lambda: rows_but(head, "tasks", "lost"))
@@ -172,6 +197,51 @@ class Cluster:
             raise AssertionError(f"{what} are left for 60 s: {rows()}") from None
 
 
+class ClusterOfThree(Cluster):
+    """Any of three machines may be head, and each has a control node."""
+
+    size = 5
+    driver = 4
+    others = (5, 6, 7)
+
+    def begin(self) -> None:
+        self.three = Three(self.lab, "--num-cpus", "0", *STORE)
+        self.joining = self.three.joining
+
+    def head_number(self) -> int:
+        return self.three.head(self.lab[self.driver])
+
+    @property
+    def head(self) -> Machine:
+        until(lambda: self.head_number() > 0, what="there is a head")
+        return self.lab[self.head_number()]
+
+    def head_dies(self) -> None:
+        """Its machine. In one of three times a worker's dies at the same moment."""
+        head = self.head_number()
+        with_it = self.random.choice(self.others) if self.random.random() < 1 / 3 else None
+        self.three.kill(head)
+        if with_it:
+            self.dies(with_it)
+            self.lab[with_it].kill()
+        until(lambda: self.head_number() not in (0, head), what="another machine is head")
+        self.three.back(head)
+        if with_it:
+            self.back(self.lab[with_it])
+        self.is_whole()
+
+    def control_node_dies(self) -> None:
+        """With the machine of one that waits to be head."""
+        waiting = [number for number in NUMBERS if number != self.head_number()]
+        number = self.random.choice(waiting)
+        self.three.kill(number)
+        time.sleep(self.random.uniform(0, 2))  # so long it is away
+        self.three.back(number)
+
+    def faults(self) -> list[tuple[int, Callable[[], None]]]:
+        return [*super().faults(), (1, self.head_dies), (1, self.control_node_dies)]
+
+
 def rows_but(machine: Machine, kind: str, state: str) -> list[dict[str, Any]]:
     return [row for row in machine.listed(kind) if row["state"] != state]
 
@@ -180,9 +250,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="random programs over nodes that fail")
     parser.add_argument("--seconds", type=float, default=1800)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
+    parser.add_argument("--three", action="store_true", help="any of three machines may be head")
     asked = parser.parse_args()
-    print(f"soak of six nodes: seed {asked.seed}, {asked.seconds:.0f} s", flush=True)
-    cluster = Cluster(asked.seed)
+    kind = ClusterOfThree if asked.three or asked.seed % 3 == 0 else Cluster
+    words = f"soak of {kind.size} nodes"
+    print(f"{words}: {kind.__name__}, seed {asked.seed}, {asked.seconds:.0f} s", flush=True)
+    cluster = kind(asked.seed)
     at_the_end = contextlib.ExitStack()
     try:
         driver = cluster.drive(asked.seconds)
@@ -204,13 +277,14 @@ def main() -> int:
         driver.communicate("\n", timeout=60)
     except BaseException as error:
         print(f"WRONG: {error}", flush=True)
-        print(f"again: SOAK_SEED={asked.seed} SOAK_SECONDS={asked.seconds:.0f} make soak-cluster")
+        again = f"--seed {asked.seed} --seconds {asked.seconds:.0f}{' --three' * asked.three}"
+        print(f"again: {sys.executable} {sys.argv[0]} {again}")
         keep_logs(cluster)
         return 1
     finally:
         at_the_end.close()
         cluster.lab.end()
-    print(f"soak of six nodes: nothing wrong: {cluster.counts} {told['counts']}", flush=True)
+    print(f"{words}: nothing wrong: {cluster.counts} {told['counts']}", flush=True)
     return 0
 
 
