@@ -106,12 +106,11 @@ impl Candidate {
         address: &str,
     ) -> Result<(Taken, Arc<ControlClient>), SeatError> {
         // Who has just seen that it is free need not look again: the version says whether it is free still.
-        let found_free = self.machine.found_free();
-        if found_free.is_none() {
+        if !self.machine.is_free() {
             self.look()?;
         }
         let expected = loop {
-            match self.machine.take(self.clock.now(), found_free) {
+            match self.machine.take(self.clock.now()) {
                 Step::Look => {
                     self.waits();
                     self.look()?;

@@ -107,14 +107,12 @@ impl Candidate {
         self.free
     }
 
-    /// After a look. Clear after a while: its holder's next beat tells. `found_free`: a version under which it was free already.
-    pub fn take(&mut self, now: Instant, found_free: Option<u64>) -> Step {
+    /// After a look. Clear after a while: its holder's next beat tells.
+    pub fn take(&mut self, now: Instant) -> Step {
         let version = self.version();
-        let begun = self.taking.take();
-        let taking =
-            begun.unwrap_or(Taking { known: version, until: now + SEAT_SILENT + SEAT_LATE });
-        let found_free = begun.is_none() && found_free == Some(version) && !self.is_restored();
-        if self.free || found_free {
+        let begin = || Taking { known: version, until: now + SEAT_SILENT + SEAT_LATE };
+        let taking = self.taking.take().unwrap_or_else(begin);
+        if self.free {
             return Step::Put { expected: version };
         }
         match version != taking.known || now > taking.until {
@@ -126,9 +124,9 @@ impl Candidate {
         }
     }
 
-    /// The version under which it may be taken, as of the last look.
-    pub fn found_free(&self) -> Option<u64> {
-        self.free.then(|| self.version())
+    /// Whether it may be taken, as of the last look.
+    pub fn is_free(&self) -> bool {
+        self.free
     }
 
     /// Where the head is, as of the last look.

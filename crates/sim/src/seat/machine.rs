@@ -34,35 +34,17 @@ impl World {
     /// The call that it waited for has an answer, or none in time.
     pub(super) fn answered(&mut self, at: usize, said: Option<Said>) {
         match std::mem::replace(&mut self.machines[at].role, Role::Down) {
-            Role::StandsBy(mut candidate) => {
-                let free = self.looked(at, &mut candidate, said, false) == Some(true);
-                self.machines[at].role = match free {
-                    // The daemon begins.
-                    true => Role::Takes(candidate.clone(), candidate.found_free()),
-                    false => Role::StandsBy(candidate),
-                };
-                self.sleeps(at, if free { Duration::from_millis(5) } else { SEAT_LOOK });
-            }
-            Role::Takes(mut candidate, found_free) => {
-                let step = match self.looked(at, &mut candidate, said, true) {
-                    None => Step::Taken,
-                    Some(_) => candidate.take(self.now, found_free),
-                };
-                match step {
-                    Step::Look => {
-                        self.machines[at].role = Role::Takes(candidate, found_free);
-                        self.sleeps(at, SEAT_LOOK);
-                    }
-                    Step::Taken => self.stands_by(at),
-                    Step::Put { expected } => {
-                        let holder = Some(holder(at, self.machines[at].life));
-                        let entry = SeatEntry { holder, address: format!("{at}"), beats: 0 };
-                        self.machines[at].wrote = Some((entry.clone(), self.now));
-                        self.machines[at].role = Role::Puts { sent: self.now };
-                        self.ask(at, Ask::Put { entry, expected, sent: self.now }, WITHIN[0]);
-                    }
+            Role::StandsBy(mut candidate) => match self.looked(at, &mut candidate, said, false) {
+                Some(true) => self.takes(at, candidate),
+                Some(false) | None => {
+                    self.machines[at].role = Role::StandsBy(candidate);
+                    self.sleeps(at, SEAT_LOOK);
                 }
-            }
+            },
+            Role::Takes(mut candidate) => match self.looked(at, &mut candidate, said, true) {
+                Some(_) => self.takes(at, candidate),
+                None => self.stands_by(at),
+            },
             Role::Puts { sent } => match said {
                 Some(Said::Outcome(Outcome::Done { version })) => {
                     let (entry, _) = self.machines[at].wrote.take().expect("it was sent");
@@ -82,6 +64,24 @@ impl World {
         self.machines[at].life += 1;
         self.machines[at].role = Role::StandsBy(Candidate::default());
         self.sleeps(at, SEAT_LOOK);
+    }
+
+    /// It has looked, and listens from now on.
+    fn takes(&mut self, at: usize, mut candidate: Candidate) {
+        match candidate.take(self.now) {
+            Step::Look => {
+                self.machines[at].role = Role::Takes(candidate);
+                self.sleeps(at, SEAT_LOOK);
+            }
+            Step::Taken => self.stands_by(at),
+            Step::Put { expected } => {
+                let holder = Some(holder(at, self.machines[at].life));
+                let entry = SeatEntry { holder, address: format!("{at}"), beats: 0 };
+                self.machines[at].wrote = Some((entry.clone(), self.now));
+                self.machines[at].role = Role::Puts { sent: self.now };
+                self.ask(at, Ask::Put { entry, expected, sent: self.now }, WITHIN[0]);
+            }
+        }
     }
 
     /// Its role is taken out meanwhile: who takes the seat listens already, who stands by does not.

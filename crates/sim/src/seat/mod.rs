@@ -89,7 +89,7 @@ enum Event {
 enum Role {
     Down,
     StandsBy(Candidate),
-    Takes(Candidate, Option<u64>),
+    Takes(Candidate),
     /// Its write of the seat is under way, sent then.
     Puts {
         sent: Instant,
@@ -337,7 +337,7 @@ impl World {
     fn begins(&mut self, at: usize) {
         if matches!(self.machines[at].role, Role::Down) {
             self.machines[at].life += 1;
-            self.machines[at].role = Role::Takes(Candidate::default(), None);
+            self.machines[at].role = Role::Takes(Candidate::default());
             self.ask(at, Ask::Read, WITHIN[0]);
         }
     }
