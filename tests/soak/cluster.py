@@ -208,12 +208,17 @@ class ClusterOfThree(Cluster):
         self.three = Three(self.lab, "--num-cpus", "0", *STORE)
         self.joining = self.three.joining
 
-    def head_number(self) -> int:
-        return self.three.head(self.lab[self.driver])
+    def head_number(self, but: int = 0) -> int:
+        """Once there is a head, on another machine than that one."""
+
+        def number() -> int:
+            head = self.three.head(self.lab[self.driver])
+            return head if head != but else 0
+
+        return int(until(number, what="a machine is head"))
 
     @property
     def head(self) -> Machine:
-        until(lambda: self.head_number() > 0, what="there is a head")
         return self.lab[self.head_number()]
 
     def head_dies(self) -> None:
@@ -224,7 +229,7 @@ class ClusterOfThree(Cluster):
         if with_it:
             self.dies(with_it)
             self.lab[with_it].kill()
-        until(lambda: self.head_number() not in (0, head), what="another machine is head")
+        self.head_number(but=head)
         self.three.back(head)
         if with_it:
             self.back(self.lab[with_it])
@@ -232,8 +237,8 @@ class ClusterOfThree(Cluster):
 
     def control_node_dies(self) -> None:
         """With the machine of one that waits to be head."""
-        waiting = [number for number in NUMBERS if number != self.head_number()]
-        number = self.random.choice(waiting)
+        head = self.head_number()
+        number = self.random.choice([number for number in NUMBERS if number != head])
         self.three.kill(number)
         time.sleep(self.random.uniform(0, 2))  # so long it is away
         self.three.back(number)
