@@ -113,11 +113,8 @@ impl StoreRegistry {
 
     /// The node table as one page. What changed after its `indexes` is to be told to who knows these rows.
     pub fn nodes(&mut self) -> Result<Page, Unavailable> {
-        let client = self.client()?;
-        let first = client.scan(Table::Node, Vec::new(), None, PAGE_ROWS, WITHIN);
-        let first = first.map_err(unavailable)?;
-        let (mut rows, indexes) = (Vec::new(), first.indexes.clone());
-        scan_on(client, Table::Node, first, |key, row| rows.push((key, row)))?;
+        let mut rows = Vec::new();
+        let indexes = self.scan(Table::Node, |key, row| rows.push((key, row)))?;
         Ok(Page { rows, next: None, indexes })
     }
 
@@ -156,14 +153,21 @@ impl StoreRegistry {
 
     fn rows<E: Entry>(&mut self, mut take: impl FnMut(E)) -> Result<(), Unavailable> {
         // What does not parse was written by another program.
-        self.scan(E::TABLE, |_, row| E::from_row(&row).into_iter().for_each(&mut take))
+        self.scan(E::TABLE, |_, row| E::from_row(&row).into_iter().for_each(&mut take))?;
+        Ok(())
     }
 
-    /// Each row of the table, with its key.
-    fn scan(&mut self, table: Table, take: impl FnMut(Vec<u8>, Row)) -> Result<(), Unavailable> {
+    /// Each row of the table, with its key. Returns as of which entry of each shard.
+    fn scan(
+        &mut self,
+        table: Table,
+        take: impl FnMut(Vec<u8>, Row),
+    ) -> Result<Vec<u64>, Unavailable> {
         let client = self.client()?;
         let first = client.scan(table, Vec::new(), None, PAGE_ROWS, WITHIN).map_err(unavailable)?;
-        scan_on(client, table, first, take)
+        let indexes = first.indexes.clone();
+        scan_on(client, table, first, take)?;
+        Ok(indexes)
     }
 
     /// Whether the row had that version, and is this now.
