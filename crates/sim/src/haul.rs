@@ -41,11 +41,52 @@ struct Receiving {
     ring: Option<Round>,
 }
 
-/// How a ring is walked through, and what the stripes are so far. All bytes of a stripe are alike.
+/// How a ring is walked through, and what came so far. A node may still be sending the end of a stripe on when the beginning of it
+/// comes round again and is final: so each piece is kept at its place.
 #[derive(Debug)]
 struct Round {
     walk: Walk,
-    stripes: BTreeMap<u64, Vec<u8>>,
+    pieces: Pieces,
+}
+
+/// By where it begins: where it ends, and what all its bytes stand for.
+#[derive(Debug, Default)]
+struct Pieces(BTreeMap<u64, (u64, Vec<u8>)>);
+
+impl Pieces {
+    /// Over what lay there.
+    fn put(&mut self, place: Range<u64>, content: Vec<u8>) {
+        let under = self.0.range(..place.end).filter(|(_, (end, _))| *end > place.start);
+        for start in under.map(|(start, _)| *start).collect::<Vec<_>>() {
+            let (end, old) = self.0.remove(&start).expect("it was just there");
+            if end > place.end {
+                self.0.insert(place.end, (end, old.clone()));
+            }
+            if start < place.start {
+                self.0.insert(start, (place.start, old));
+            }
+        }
+        self.0.insert(place.start, (place.end, content));
+    }
+
+    /// Of the byte at this place: where its piece ends, and what it stands for.
+    fn at(&self, place: u64) -> Option<(u64, &Vec<u8>)> {
+        let (_, (end, content)) = self.0.range(..=place).next_back()?;
+        (place < *end).then_some((*end, content))
+    }
+
+    /// What all bytes up to there stand for, if it is the same.
+    fn whole(&self, len: u64) -> Option<&Vec<u8>> {
+        let (mut place, mut first) = (0, None);
+        while place < len {
+            let (end, content) = self.at(place)?;
+            if *first.get_or_insert(content) != content {
+                return None;
+            }
+            place = end;
+        }
+        first
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -59,23 +100,24 @@ impl Round {
     fn new(at: u32, of: u32, len: u64) -> Self {
         let lap = Lap::new(at, of, len, |at| at).expect("nodes order well");
         let walk = Walk { lap, len, of: u64::from(of) };
-        Self { walk, stripes: BTreeMap::new() }
+        Self { walk, pieces: Pieces::default() }
+    }
+
+    /// The next bytes that go, which stand for the same thing: how many.
+    fn going(&self, next: u64, bytes: u64) -> u64 {
+        let (place, len, is_own) = self.walk.going(next, bytes);
+        let piece = self.pieces.at(place).filter(|_| !is_own);
+        piece.map_or(len, |(end, _)| len.min(end - place))
     }
 }
 
 impl Walk {
-    /// Of the byte at this place: its number, and where it ends.
-    fn stripe(&self, place: u64) -> (u64, u64) {
-        let end = |stripe: u64| self.len * (stripe + 1) / self.of;
-        let stripe = (0..self.of).find(|it| place < end(*it)).expect("it is in the object");
-        (stripe, end(stripe))
-    }
-
-    /// The next bytes that go, of one stripe: which, how many, and whether they are this node's own.
+    /// The next bytes that go, of one stripe: their place, how many, and whether they are this node's own.
     fn going(&self, next: u64, bytes: u64) -> (u64, u64, bool) {
         let (place, is_own) = self.lap.going(next, bytes);
-        let (stripe, end) = self.stripe(place.start);
-        (stripe, place.end.min(end) - place.start, is_own)
+        let mut ends = (1..=self.of).map(|stripe| self.len * stripe / self.of);
+        let end = ends.find(|end| place.start < *end).expect("it is in the object");
+        (place.start, place.end.min(end) - place.start, is_own)
     }
 }
 
@@ -134,9 +176,17 @@ impl Hauler {
     fn turn(&self, to: NodeNumber) -> Option<(usize, u64)> {
         self.sending.get(&to)?.iter().enumerate().find_map(|(at, sending)| {
             let bytes = self.unsent(sending).min(BULK_CHUNK_BYTES as u64);
-            let of_one = |walk: &Walk| walk.going(sending.next, bytes).1;
-            (bytes > 0).then(|| (at, sending.walk.as_ref().map_or(bytes, of_one)))
+            (bytes > 0).then(|| (at, self.alike(sending, bytes)))
         })
+    }
+
+    /// So many of these next bytes stand for the same thing.
+    fn alike(&self, sending: &Sending, bytes: u64) -> u64 {
+        let Some(walk) = &sending.walk else { return bytes };
+        match (sending.pinned, self.coming(sending.place.slot)) {
+            (None, Some(Receiving { ring: Some(round), .. })) => round.going(sending.next, bytes),
+            _ => walk.going(sending.next, bytes).1,
+        }
     }
 
     fn unsent(&self, sending: &Sending) -> u64 {
@@ -382,7 +432,10 @@ impl Cluster {
         let receiving = hauler.coming(sending.place.slot).expect("it is relayed");
         match walk.going(sending.next, 1) {
             (_, _, true) => self.folded(None, &receiving.operands),
-            (stripe, ..) => receiving.ring.as_ref().expect("it walks").stripes[&stripe].clone(),
+            (place, ..) => {
+                let pieces = &receiving.ring.as_ref().expect("it walks").pieces;
+                pieces.at(place).expect("it came").1.clone()
+            }
         }
     }
 
@@ -433,12 +486,9 @@ impl Cluster {
         let hauler = &mut self.here.carrier.hauler;
         if let (Some(walk), Some((_, at))) = (walk, turn) {
             let receiving = hauler.receiving.get_mut(&ticket).expect("it was just there");
-            let stripes = &mut receiving.ring.as_mut().expect("it walks").stripes;
-            stripes.insert(walk.stripe(at.start).0, content.clone());
-            if is_whole {
-                let all_alike = stripes.values().all(|stripe| *stripe == content);
-                assert!(all_alike && stripes.len() as u64 == walk.of, "COLL-1: {stripes:?}");
-            }
+            let pieces = &mut receiving.ring.as_mut().expect("it walks").pieces;
+            pieces.put(at, content.clone());
+            assert!(!is_whole || pieces.whole(walk.len) == Some(&content), "COLL-1: {pieces:?}");
         }
         hauler.contents.insert(place.slot, content);
         if is_whole {

@@ -104,7 +104,18 @@ impl Cluster {
         if self.is_headless() {
             return self.after(Duration::from_millis(1), Step::SaysWhere(at));
         }
-        self.row_changes(self.row_of(self.here.number, at, format!("{at}")));
+        let (node, address) = (self.here.number, format!("{at}"));
+        let entry = match self.control.get(&node_key(node)) {
+            None => self.row_of(node, at, address),
+            Some(row) => {
+                let entry = NodeEntry::from_row(&row).expect("it is a node's");
+                if entry.state.is_dead() {
+                    return self.count("nodes that were dead before they said where they are");
+                }
+                NodeEntry { address, ..entry }
+            }
+        };
+        self.row_changes(entry);
     }
 
     /// The head's daemon is started again on its store, or another machine goes on as head: it has the number behind the highest one, and makes of the
