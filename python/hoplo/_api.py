@@ -376,6 +376,7 @@ def shutdown() -> None:
 
     The node ends, too, if `init` started it. A node that `init` joined stays, and so do detached
     actors there. Does nothing when there is no session. `init` may be called again afterwards.
+    Arrays that `get` gave stay as they are, and keep their memory in the store of such a node.
 
     >>> hoplo.shutdown()
     >>> hoplo.is_initialized()

@@ -491,8 +491,11 @@ pub const SERVES_MAX: usize = 2 * PULLS_MAX;
 /// An object that moves whenever it is about to be sent is given up after so many times.
 pub const SERVE_TRIES_MAX: u32 = 16;
 
-/// What was pinned is tried again after this time.
+/// What was pinned is tried again after this time, then after twice the time, and so on up to `PINNED_RETRY_MAX`.
 pub const PINNED_RETRY: Duration = Duration::from_millis(10);
+
+/// A program that left may keep what it has pinned for long.
+pub const PINNED_RETRY_MAX: Duration = Duration::from_secs(1);
 
 /// One part in so many of the store, for the arrays that all processes together build in it.
 pub const SCRATCH_SHARE: f64 = 4.0;

@@ -52,6 +52,9 @@ pub struct Client {
     pub(crate) node_ended: Latch,
     threads: Mutex<Vec<JoinHandle<()>>>,
     start: Instant,
+    /// Of a driver: until it is closed the daemon lets alone what this process may read and write in the store. Arrays keep their client, so
+    /// it is closed when the last one goes, which may be long after `close`, or when the process ends.
+    _maps: Option<Kept>,
 }
 
 /// Opens once.
@@ -89,7 +92,7 @@ impl Client {
         hooks: Box<dyn Hooks>,
         wait: &mut Wait<'_>,
     ) -> Result<Arc<Client>, ConnectError> {
-        let is_worker = role == Role::Worker;
+        let (is_worker, is_driver) = (role == Role::Worker, role == Role::Driver);
         let Greeted { welcome, incoming, fds } = greet::greet(&socket, role, job, wait)?;
         let hooks: Arc<dyn Hooks> = Arc::from(hooks);
         let (mut writer, mut reader) = daemon::open(socket, incoming, fds)?;
@@ -104,6 +107,7 @@ impl Client {
         let slots = welcome.slots.clone();
         let file = SpillFile::new(reader.take_fd()?);
         let ringer = Ringer::new(segment.clone(), me, reader.take_fd()?);
+        let _maps = if is_driver { Some(reader.take_fd()?) } else { None };
         let store = Store::new(segment.clone(), arena.clone(), file, slot_of(me), slots);
         let core = Core {
             session: SessionMachine::new(me, welcome.job),
@@ -145,6 +149,7 @@ impl Client {
             node_ended: Latch::default(),
             threads: Mutex::default(),
             start: Instant::now(),
+            _maps,
         });
         client.spawn_threads(reader, writing)?;
         Ok(client)
@@ -201,6 +206,9 @@ impl Client {
             let mut core = self.core.lock();
             let core = &mut *core;
             if !core.panicked {
+                // What nobody writes in is not kept for who may still have arrays in the store.
+                let idle = self.store.lock().give_back(u64::MAX);
+                self.return_room(core, idle);
                 core.session.flush(&mut core.effects);
                 core.session.tell_runs(self.now(), &mut core.effects);
                 self.carry_out(core);

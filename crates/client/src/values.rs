@@ -259,13 +259,12 @@ impl Client {
                 }
                 let (client, pin) = (self.clone(), Mutex::new(Some(pin)));
                 let release = Box::new(move || {
-                    // Once closed, our row of pins may be another process's.
-                    let ours = !client.closing.load(Ordering::Acquire);
-                    if let Some(pin) = pin.lock().take()
-                        && ours
-                    {
+                    if let Some(pin) = pin.lock().take() {
                         client.store.lock().unpin(pin);
-                        client.drop_ref(object);
+                        // Once closed, it counts for nobody.
+                        if !client.closing.load(Ordering::Acquire) {
+                            client.drop_ref(object);
+                        }
                     }
                 });
                 Some(Content::Stored(Arc::new(Pinned { bytes, release })))

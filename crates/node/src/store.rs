@@ -183,9 +183,9 @@ impl Store {
         self.arena.punch(offset, len)
     }
 
-    /// The process is dead, or has left hoplo: nothing is pinned by it. A thread of it that still sleeps on
+    /// The process is dead, or has unmapped the store: nothing is pinned by it. A thread of it that still sleeps on
     /// the bell is woken before the bell goes to another process.
-    pub(crate) fn bury(&self, slot: u16) {
+    pub(crate) fn wipe(&self, slot: u16) {
         let slot = ProcessSlot::new(u32::from(slot)).expect("slots are given out below the limit");
         self.segment.pin_row(slot).wipe();
         self.segment.doorbell(slot).reset();

@@ -47,7 +47,7 @@ pub struct Client {
     pub outbound: BTreeMap<ProcessId, Outbound>,
     /// What waits in the background, by watch.
     pub watches: BTreeMap<u64, ObjectId>,
-    views: BTreeMap<u64, (ObjectId, Location)>,
+    pub views: BTreeMap<u64, (ObjectId, Location)>,
     pub next_view: u64,
     /// What its threads do: one, or several in an actor with concurrent calls.
     pub fibers: BTreeMap<u64, Fiber>,

@@ -52,6 +52,8 @@ pub enum Step {
     IsDeaf(ProcessId),
     /// The end of a socket, of a process, and its exit status, as the daemon hears of them.
     Closes(ProcessId),
+    /// A driver has nothing of the store mapped any more.
+    Unmaps(ProcessId),
     Ends(ProcessId),
     Reports(ProcessId),
     Examined(ProcessId),
@@ -322,6 +324,7 @@ impl Cluster {
             Step::Hangs(process) => self.hangs(process),
             Step::IsDeaf(process) => self.is_deaf(process),
             Step::Closes(process) => self.closes(process),
+            Step::Unmaps(process) => self.unmaps(process),
             Step::Ends(process) => self.ends(process),
             Step::Reports(process) => self.reports(process),
             Step::Examined(process) => self.examined(process),

@@ -26,7 +26,7 @@ use crate::sabotage::Sabotage;
 
 pub struct Daemon {
     pub node: Node,
-    queue: VecDeque<Event>,
+    pub queue: VecDeque<Event>,
     /// Channels to and from processes of other nodes.
     pub far_channels: BTreeSet<(ProcessId, ProcessId)>,
     /// A worker of one has died since the last drain.
@@ -471,6 +471,7 @@ impl Cluster {
             Effect::Kill { process, pid } => self.is_killed(process, pid),
             Effect::Examine { process } => self.examines(process),
             Effect::Bury { process, kind: _, pid: _ } => self.buried(process),
+            Effect::Wipe { process } => self.wiped(process),
             Effect::Sweep => {
                 let delay = self.rng.delay(Duration::from_micros(100));
                 self.after(delay, Step::DaemonSweeps);

@@ -223,7 +223,7 @@ impl Cluster {
             let drivers = self.plan.driver_kills && self.rng.one_in(8);
             let how = self.rng.below(8);
             match (how, drivers) {
-                (0, false) => self.befalls(|_| true, drivers, Step::Hangs),
+                (0, false) | (0..=3, true) => self.befalls(|_| true, drivers, Step::Hangs),
                 // It may have said something that nobody heard yet.
                 (1, false) => self.befalls(|client| !client.up.is_empty(), drivers, Step::IsDeaf),
                 _ => self.befalls(|_| true, drivers, Step::Dies),

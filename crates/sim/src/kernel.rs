@@ -7,8 +7,10 @@
 //!         +--> Ends: its pidfd, once watched       and the status may come too late
 //!         +--> Reports: its exit status, after its pid
 //! ```
+//! A driver is not watched: it unmaps the store (`Unmaps`) when it is dead, or, after it has left, at any time.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::time::Duration;
 
 use hoplo_base::limits::MEMORY_AVAILABLE_MIN_PERCENT;
@@ -19,6 +21,7 @@ use hoplo_wire::node::{ActorState, DeathCause, Role, ToNode};
 use crate::client::Client;
 use crate::cluster::{Cluster, Step};
 use crate::daemon::hello;
+use crate::memory::decode_content;
 use crate::sabotage::Sabotage;
 
 /// One process, as the kernel has it.
@@ -32,13 +35,16 @@ pub struct Kernel {
     /// The zygote has told its pid.
     told: bool,
     is_driver: bool,
+    /// It has nothing of the store mapped: no array of it lies there.
+    unmapped: bool,
 }
 
 impl Cluster {
     /// A process begins to run.
     pub fn runs(&mut self, process: ProcessId, pid: u32) {
         let is_driver = self.clients[&process].is_driver;
-        let kernel = Kernel { pid, status: None, watched: false, told: false, is_driver };
+        let (watched, told, unmapped) = (false, false, false);
+        let kernel = Kernel { pid, status: None, watched, told, is_driver, unmapped };
         self.kernel.insert(process, kernel);
         if !self.here.slots_used.insert(process.slot()) {
             self.count("slots used again");
@@ -117,6 +123,10 @@ impl Cluster {
         self.note(|| format!("{process} dies"));
         let by_itself = matches!(cause, DeathCause::Exited { .. }) && !is_driver;
         self.falls_silent(process, by_itself);
+        if is_driver {
+            let delay = self.rng.delay(Duration::from_millis(2).max(self.plan.tardiness));
+            self.after(delay, Step::Unmaps(process));
+        }
         if watched {
             self.ends_soon(process);
         }
@@ -151,13 +161,65 @@ impl Cluster {
         }
     }
 
-    /// It closes what it has of ours, and goes on for ever.
+    /// It closes what it has of ours, and goes on for ever. A driver may: it is a program that calls `shutdown()`, and has arrays that lie in
+    /// the store until later.
     pub fn hangs(&mut self, process: ProcessId) {
-        if self.client(process).alive {
-            self.count("workers that hang");
-            self.note(|| format!("FAULT: {process} closes its connection and does not end"));
-            self.falls_silent(process, false);
+        if !self.client(process).alive {
+            return;
         }
+        self.note(|| format!("FAULT: {process} closes its connection and does not end"));
+        if !self.client(process).is_driver {
+            self.count("workers that hang");
+            return self.falls_silent(process, false);
+        }
+        self.count("drivers that left and went on");
+        // Else its connection broke.
+        if self.rng.one_in(2) {
+            self.returns_room(process, u64::MAX);
+        }
+        self.falls_silent(process, false);
+        let delay = self.rng.delay(Duration::from_millis(100));
+        self.after(delay, Step::Unmaps(process));
+    }
+
+    /// Nobody else may be writing there, who has not given it back.
+    pub fn room_is_free(&self, room: Range<u64>) {
+        let node = self.here.number;
+        for client in self.clients.values().filter(|it| it.id.node() == node) {
+            let kernel = &self.kernel[&client.id];
+            if kernel.status.is_some() || kernel.unmapped {
+                continue;
+            }
+            let mut free = client.extents.free_ranges();
+            let over = free.find(|it| it.start < room.end && room.start < it.end);
+            assert!(
+                over.is_none(),
+                "NODE-1: {room:?} is granted, and {} may write there",
+                client.id
+            );
+        }
+    }
+
+    /// Until now it could read its arrays.
+    pub fn unmaps(&mut self, process: ProcessId) {
+        if std::mem::replace(&mut self.kernel_mut(process).unmapped, true) {
+            return;
+        }
+        if self.kernel[&process].status.is_none() {
+            for (_, (object, location)) in std::mem::take(&mut self.client(process).views) {
+                let there = self.here.memory.is_there(location);
+                assert!(there, "NODE-1: {process} reads {object}, which is not there any more");
+                let (token, _) = decode_content(self.here.memory.content(location));
+                self.books.is_value_of(object, token);
+                self.count("arrays that were read after their driver had left");
+            }
+        }
+        self.read_to_the_end(process);
+        self.happens(Event::Unmapped { process });
+    }
+
+    fn kernel_mut(&mut self, process: ProcessId) -> &mut Kernel {
+        self.kernel.get_mut(&process).expect("it runs")
     }
 
     pub fn is_deaf(&mut self, process: ProcessId) {
@@ -312,10 +374,18 @@ impl Cluster {
 
     pub fn buried(&mut self, process: ProcessId) {
         self.note(|| format!("{process} is buried"));
-        // A fork that failed was never a process, and a driver may live on without us.
+        let is_driver = self.kernel.get(&process).is_some_and(|kernel| kernel.is_driver);
+        if is_driver && self.sabotage == Some(Sabotage::LeavingUnmaps) {
+            self.here.daemon.queue.push_back(Event::Unmapped { process });
+        }
+    }
+
+    pub fn wiped(&mut self, process: ProcessId) {
+        // A fork that failed was never a process.
         if let Some(kernel) = self.kernel.get(&process) {
-            let dead = kernel.status.is_some() || kernel.is_driver;
-            assert!(dead, "NODE-1: {process} is buried alive");
+            let over = if kernel.is_driver { kernel.unmapped } else { kernel.status.is_some() };
+            let sabotaged = self.sabotage == Some(Sabotage::LeavingUnmaps);
+            assert!(over || sabotaged, "NODE-1: {process} may read and write on");
         }
         self.here.memory.wipe(process);
     }

@@ -90,6 +90,10 @@ impl Extents {
         self.insert(location.offset, rounded(location.len));
     }
 
+    pub fn free_ranges(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        self.free.iter().map(|(start, end)| *start..*end)
+    }
+
     /// Whole free pages, at least `bytes` if there are.
     pub fn give_back(&mut self, bytes: u64) -> Vec<(u64, u64)> {
         let mut given = Vec::new();
@@ -243,7 +247,7 @@ impl Memory {
 
     /// False: it moved.
     pub fn pin(&mut self, location: Location, process: ProcessId) -> bool {
-        let sealed = self.words.get(&location.slot) == Some(&(Word::Sealed, location.generation));
+        let sealed = self.is_there(location);
         if sealed {
             self.lens.insert(location.slot, location.len);
             *self.pins.entry((location.slot, process)).or_default() += 1;
@@ -257,6 +261,11 @@ impl Memory {
         if *count == 0 {
             self.pins.remove(&(location.slot, process));
         }
+    }
+
+    /// What was sealed there is there still.
+    pub fn is_there(&self, location: Location) -> bool {
+        self.words.get(&location.slot) == Some(&(Word::Sealed, location.generation))
     }
 
     pub fn wipe(&mut self, process: ProcessId) {

@@ -82,6 +82,8 @@ pub enum Sabotage {
     EstatesAreUntold,
     /// A new head does not hear what nodes hold of placement groups, and that they have told it all their names.
     HeldIsUnheard,
+    /// A driver that left is taken for one that has unmapped the store (NODE-1).
+    LeavingUnmaps,
     /// A node that is dead to others goes on telling them how its processes end.
     FencedSpeak,
     /// A new head gives names before nodes have told it theirs (NAME-1).
@@ -142,6 +144,10 @@ impl Sabotage {
                 plan.head_dies_at = None;
             }
             Self::NothingIsLent | Self::WaitIsTakenForDeath => plan.head_dies_at = None,
+            Self::LeavingUnmaps => {
+                (plan.kills, plan.driver_kills) = (2, true);
+                (plan.head_dies_at, plan.node_dies_at) = (None, None);
+            }
             Self::CoversAreSkipped
             | Self::CallsHoldNothing
             | Self::RepliesHoldNothing

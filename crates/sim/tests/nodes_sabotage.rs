@@ -110,6 +110,11 @@ fn what_went_round_and_is_not_the_result_is_read_as_it() {
 }
 
 #[test]
+fn what_a_driver_that_left_reads_and_writes_on_is_found() {
+    shows(Sabotage::LeavingUnmaps, 100, &["NODE-1"]);
+}
+
+#[test]
 fn a_fenced_node_that_goes_on_telling_is_found() {
     shows_in(
         Sabotage::FencedSpeak,

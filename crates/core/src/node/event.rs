@@ -48,6 +48,10 @@ pub enum Event {
     Closed {
         process: ProcessId,
     },
+    /// A driver has nothing of the store mapped any more: it is dead, or has dropped its last array.
+    Unmapped {
+        process: ProcessId,
+    },
     /// The zygote made it.
     Forked {
         process: ProcessId,
@@ -279,11 +283,16 @@ pub enum Effect {
     Examine {
         process: ProcessId,
     },
-    /// Nothing of it is needed any more: wipe its pins. (Whoever waited for it ends what it left behind.)
+    /// Nothing is said to it any more. (Whoever waited for it ends what it left behind.) Of a driver `Unmapped` is reported when it is
+    /// so, at once if nobody can tell.
     Bury {
         process: ProcessId,
         kind: Kind,
         pid: u32,
+    },
+    /// It reads and writes nothing in the store any more: wipe its pins.
+    Wipe {
+        process: ProcessId,
     },
     /// At the end of the batch: report `SweepBegins`, read every socket once, report `Swept`.
     Sweep,

@@ -246,7 +246,12 @@ impl Node {
         for (task, (from, message)) in process.unheard {
             self.sweeps.defer(Deferred::Tell { from, to: task.owner, message });
         }
-        self.slots.give_back(id.slot() as u16);
+        let is_driver = kind == Kind::Driver;
+        if is_driver {
+            self.mapped.insert(id);
+        } else {
+            self.wipe(id);
+        }
         match process.stage.ticket() {
             Some(ticket) if process.undone => {
                 self.pass_to_pool(workers::Event::StartUndone { ticket });
@@ -261,7 +266,10 @@ impl Node {
                 let obituary = obituary.headline();
                 self.process_gone_in_reduces(id);
                 self.process_gone_in_transfers(id);
-                self.pass_to_objects(objects::Event::ProcessGone { process: id, obituary });
+                self.pass_to_objects(match is_driver {
+                    true => objects::Event::ProcessLeft { process: id, obituary },
+                    false => objects::Event::ProcessGone { process: id, obituary },
+                });
                 self.pass_to_pool(workers::Event::Gone { process: id });
             }
         }
@@ -274,13 +282,29 @@ impl Node {
             let gone = life::Event::ProcessGone { process: id, obituary: obituary.clone() };
             self.pass_to_actors(gone);
         }
-        if kind == Kind::Driver {
+        if is_driver {
             self.end_job(process.job);
         } else {
             self.drop_functions_of_ended(process.job);
         }
         self.dig_grave(id, obituary);
         self.stop_when_empty();
+    }
+
+    pub(super) fn on_unmapped(&mut self, id: ProcessId) {
+        if self.processes.get(&id).is_some_and(|process| process.kind == Kind::Driver) {
+            self.on_closed(id);
+        }
+        if self.mapped.remove(&id) {
+            self.wipe(id);
+            self.pass_to_objects(objects::Event::Unmapped { process: id });
+        }
+    }
+
+    /// NODE-1.
+    fn wipe(&mut self, id: ProcessId) {
+        self.out.push(Effect::Wipe { process: id });
+        self.slots.give_back(id.slot() as u16);
     }
 
     fn remember_process(&mut self, process: &Process, obituary: &Obituary) {
@@ -382,6 +406,10 @@ impl Node {
                 assert_eq!(self.slots.owner(id.slot() as u16), Some(id), "NODE-1: {id}");
             }
         }
+        for id in &self.mapped {
+            assert_eq!(self.slots.owner(id.slot() as u16), Some(*id), "NODE-1: {id}");
+            assert!(!self.processes.contains_key(id), "NODE-1: {id} is not buried");
+        }
         let starts = self.processes.values().filter(|it| it.stage.ticket().is_some());
         assert_eq!(starts.count(), self.pool.starting(), "NODE-4");
         let joined = self.processes.values().filter(|it| it.kind != Kind::Tool);
@@ -390,7 +418,7 @@ impl Node {
         let known = self.objects.processes().filter(|it| *it != haul);
         assert!(joined.eq(known), "NODE-3");
         let taken = self.processes.values().filter(|it| it.kind != Kind::Tool).count();
-        assert_eq!(taken, self.slots.taken().len(), "NODE-1");
+        assert_eq!(taken + self.mapped.len(), self.slots.taken().len(), "NODE-1");
     }
 }
 

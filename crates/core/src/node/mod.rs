@@ -45,8 +45,9 @@
 //! - After `HangUp`, `Refuse` and `Bury` nothing comes from that connection any more.
 //!
 //! # Invariants
-//! - NODE-1: a process's slot is used again only after its pins were wiped, and they are wiped only when
-//!   the process is dead (or, a driver's, has closed its connection).
+//! - NODE-1: a process's slot, and the memory where it may still be writing, are used again only after its pins were wiped, and they are
+//!   wiped only when the process is dead (or, a driver's, has unmapped the store). A program may read and write its arrays after
+//!   `shutdown()`, and after it was dropped: it does not have to know of that yet.
 //! - NODE-2: when nothing is due there is no deadline: an idle node sleeps.
 //! - NODE-3: the directory knows exactly the drivers and workers that said hello and are not buried, and, where there may be
 //!   other nodes, the haul.
@@ -149,6 +150,8 @@ pub struct Node {
     out: Vec<Effect>,
 
     processes: BTreeMap<ProcessId, Process>,
+    /// Drivers that left, or were dropped, and may still have the store mapped.
+    mapped: BTreeSet<ProcessId>,
     slots: Slots,
     next_process: u32,
     graves: VecDeque<(ProcessId, Obituary)>,
@@ -213,6 +216,7 @@ impl Node {
             queue: VecDeque::new(),
             out: Vec::new(),
             processes: BTreeMap::new(),
+            mapped: BTreeSet::new(),
             slots: Slots::new(config.slots_resting),
             config,
             next_process: 1,
@@ -253,6 +257,7 @@ impl Node {
             Event::Broke { process, what } => self.violation(process, &what),
             Event::DoesNotRead { process } => self.on_unread(process),
             Event::Closed { process } => self.on_closed(process),
+            Event::Unmapped { process } => self.on_unmapped(process),
             Event::Forked { process, pid } => self.on_forked(process, pid),
             Event::ForkFailed { process, reason } => {
                 self.on_fork_failed(process, DeathCause::NotStarted { reason });

@@ -342,6 +342,38 @@ fn a_slot_is_free_when_its_worker_is_buried_and_not_before() {
     assert!(!shell.node.live_slots().contains(&(worker.slot() as u16)));
 }
 
+/// Found by use: a program that had called `shutdown()` read in its arrays what another one had put since, and what it wrote to its
+/// arrays changed the other's objects.
+#[test]
+fn what_a_driver_has_mapped_is_left_alone_until_it_unmaps_it() {
+    let mut shell = Shell::new();
+    let driver = shell.driver();
+    let slot = driver.slot() as u16;
+    let wiped = Effect::Wipe { process: driver };
+    shell.hears(Event::Closed { process: driver });
+    let is_buried = |it: &Effect| matches!(it, Effect::Bury { process, .. } if *process == driver);
+    assert!(shell.effects.iter().any(is_buried), "all that depends on its connection goes on");
+    assert!(!shell.effects.contains(&wiped));
+    assert!(shell.node.live_slots().contains(&slot));
+    shell.node.check();
+    shell.hears(Event::Unmapped { process: driver });
+    assert!(shell.effects.contains(&wiped));
+    assert!(!shell.node.live_slots().contains(&slot));
+    shell.hears(Event::Unmapped { process: driver });
+    shell.node.check();
+}
+
+#[test]
+fn a_driver_that_has_unmapped_the_store_has_left() {
+    let mut shell = Shell::new();
+    let driver = shell.driver();
+    shell.hears(Event::Unmapped { process: driver });
+    assert!(shell.effects.contains(&Effect::Wipe { process: driver }));
+    assert!(shell.node.process(driver).is_none() && shell.node.live_slots().is_empty());
+    shell.hears(Event::Closed { process: driver });
+    shell.node.check();
+}
+
 #[test]
 fn a_node_that_stops_refuses_drivers_and_kills_who_does_not_go() {
     let mut shell = Shell::new();

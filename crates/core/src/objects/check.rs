@@ -215,7 +215,7 @@ impl ObjectDirectory {
         assert!(used == self.lru && mapped == self.mapped, "OBJ-8");
         for moving in self.moves.values() {
             let location = match moving.kind {
-                MoveKind::Free { location, place: None }
+                MoveKind::Free { location, place: None, .. }
                 | MoveKind::Spill { location, .. }
                 | MoveKind::Evict { location } => location,
                 MoveKind::Free { place: Some(_), .. }

@@ -45,6 +45,15 @@ pub enum Event {
         process: ProcessId,
         obituary: String,
     },
+    /// The same of a process that may go on by itself, read what it has pinned and write where it wrote: then `Unmapped` follows.
+    ProcessLeft {
+        process: ProcessId,
+        obituary: String,
+    },
+    /// It has nothing of the store mapped any more, and its pins are wiped.
+    Unmapped {
+        process: ProcessId,
+    },
     /// One of a process's notices, in the order of its socket. The tokens that the daemon itself
     /// gives (`ActorCreate`, `ActorFound`, `ActorCreated::Existing`) come as `Notice::Hold` too.
     Noticed {

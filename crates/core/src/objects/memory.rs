@@ -3,9 +3,9 @@
 //! ```text
 //!   free --grant--> extent of a process --ExtentReturned--> free
 //!                     |  ^ what the haul has folded for a process is handed over to it
-//!                     |  the process dies
+//!                     |  the process is over
 //!                     +--> pages under its objects: the node's --last object gone--> free
-//!                     +--> the rest: free
+//!                     +--> the rest: its own, until it has nothing of the store mapped any more --> free
 //! ```
 //! Whatever lies in the arena and is known here is a **tenant**: a stored object, one that is being
 //! spilled, or one that is being freed. A page belongs to one process or to the node.
@@ -99,10 +99,11 @@ impl Memory {
         assert!(before.is_none(), "{process} joined twice");
     }
 
-    /// The process is dead.
-    pub(super) fn bury(&mut self, now: Instant, process: ProcessId) -> Legacy {
-        let estate = self.estates.remove(&process).expect("who dies has joined");
-        for extent in estate.extents.iter() {
+    /// The process is over, and may still write where it wrote: its objects are the node's, the rest stays as it is.
+    pub(super) fn leave(&mut self, process: ProcessId) {
+        let mut estate = self.estates.remove(&process).expect("who leaves has joined");
+        let extents = std::mem::take(&mut estate.extents);
+        for extent in extents.iter() {
             let mut rest = RangeSet::default();
             rest.insert(extent.clone());
             for (offset, tenant) in self.tenants.range_mut(extent) {
@@ -114,9 +115,22 @@ impl Memory {
                     self.node.insert(piece);
                 }
             }
-            rest.iter().for_each(|piece| self.give_back(now, piece));
+            rest.iter().for_each(|piece| estate.extents.insert(piece));
         }
-        let unused: Vec<u32> = estate.slots.difference(&estate.slots_used).copied().collect();
+        for slot in std::mem::take(&mut estate.slots_used) {
+            estate.slots.remove(&slot);
+        }
+        estate.tenant_bytes = 0;
+        estate.kept_bytes = estate.idle_bytes();
+        self.estates.insert(process, estate);
+    }
+
+    /// The process has nothing of the store mapped any more.
+    pub(super) fn bury(&mut self, now: Instant, process: ProcessId) -> Legacy {
+        self.leave(process);
+        let estate = self.estates.remove(&process).expect("it was just there");
+        estate.extents.iter().for_each(|piece| self.give_back(now, piece));
+        let unused: Vec<u32> = estate.slots.into_iter().collect();
         self.slots.returned.extend(&unused);
         let place = |(offset, len): (&u64, &u64)| SpillPlace { offset: *offset, len: *len };
         Legacy { slots: unused, rooms: estate.rooms.iter().map(place).collect() }
@@ -375,6 +389,11 @@ impl Memory {
 
     pub(super) fn tenants(&self) -> impl Iterator<Item = (u64, &Tenant)> {
         self.tenants.iter().map(|(offset, tenant)| (*offset, tenant))
+    }
+
+    /// Whether the process has joined, and has something of the store mapped.
+    pub(super) fn has_estate(&self, process: ProcessId) -> bool {
+        self.estates.contains_key(&process)
     }
 
     pub(super) fn estates(&self) -> impl Iterator<Item = (ProcessId, &Estate)> {

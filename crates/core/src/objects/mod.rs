@@ -41,7 +41,7 @@
 //!
 //! # What the shell promises
 //! - A process is `ProcessJoined` before anything else about it, its messages come in order, and
-//!   `ProcessGone` comes after all of them.
+//!   `ProcessGone`, or `ProcessLeft` and then `Unmapped`, come after all of them.
 //! - `Swept { n }` comes once for each `Effect::Sweep { sweep: n }`; between the two every socket that
 //!   was open at the effect was read until it would block, and what it gave was handled.
 //! - `Free`, `Spill`, `Restore` and `Reserve` are answered exactly once each, in any order.
@@ -281,8 +281,13 @@ impl ObjectDirectory {
                 self.on_process_joined(process, slots, effects);
             }
             Event::ProcessGone { process, obituary } => {
-                self.on_process_gone(process, &obituary, effects);
+                self.on_process_left(process, &obituary, effects);
+                self.on_unmapped(process, effects);
             }
+            Event::ProcessLeft { process, obituary } => {
+                self.on_process_left(process, &obituary, effects);
+            }
+            Event::Unmapped { process } => self.on_unmapped(process, effects),
             Event::Noticed { from, notice } => {
                 if self.is_joined(from, effects) {
                     self.on_notice(from, notice, effects);

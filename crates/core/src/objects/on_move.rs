@@ -3,7 +3,10 @@
 //! A **move** outlives its record: when the record goes meanwhile, the outcome only gives the bytes'
 //! places back.
 
+use std::time::Duration;
+
 use hoplo_base::ObjectId;
+use hoplo_base::limits::PINNED_RETRY_MAX;
 use hoplo_wire::Location;
 use hoplo_wire::node::ToClient;
 
@@ -20,10 +23,12 @@ pub(super) struct Move {
 
 #[derive(Debug)]
 pub(super) enum MoveKind {
-    /// No record any more: its last reader may still be there. `place`: it lies in the spill file.
+    /// No record any more: its last reader may still be there. `place`: it lies in the spill file. `rest`: where it is pinned, it is tried
+    /// again after this time.
     Free {
         location: Location,
         place: Option<SpillPlace>,
+        rest: Duration,
     },
     Spill {
         location: Location,
@@ -83,7 +88,8 @@ impl ObjectDirectory {
     ) {
         let is_there = |it: &super::memory::Tenant| it.object == object;
         assert!(place.is_some() || self.memory.tenant(location.offset).is_some_and(is_there));
-        let ticket = self.begin(object, MoveKind::Free { location, place });
+        let rest = self.config.pinned_retry;
+        let ticket = self.begin(object, MoveKind::Free { location, place, rest });
         effects.push(Effect::Free { ticket, object, location });
     }
 
@@ -91,7 +97,7 @@ impl ObjectDirectory {
         let Some(Move { object, kind, .. }) = self.moves.get(&ticket) else { return };
         let object = *object;
         match (kind, result) {
-            (MoveKind::Free { location, place }, FreeOutcome::Done) => {
+            (MoveKind::Free { location, place, .. }, FreeOutcome::Done) => {
                 let (location, place) = (*location, *place);
                 self.moves.remove(&ticket);
                 match place {
@@ -103,8 +109,8 @@ impl ObjectDirectory {
                     }
                 }
             }
-            (MoveKind::Free { .. }, FreeOutcome::Pinned) => {
-                self.pinned.insert((self.now + self.config.pinned_retry, ticket));
+            (MoveKind::Free { rest, .. }, FreeOutcome::Pinned) => {
+                self.pinned.insert((self.now + *rest, ticket));
             }
             (MoveKind::Close { .. }, result) => self.on_closed(ticket, result, effects),
             (MoveKind::Evict { .. }, result) => self.on_evicted(ticket, result, effects),
@@ -114,7 +120,14 @@ impl ObjectDirectory {
         }
     }
 
-    /// What was pinned when it was to be freed is tried again.
+    /// What was pinned may be free now.
+    pub(super) fn pins_went(&mut self, effects: &mut Vec<Effect>) {
+        let waiting = std::mem::take(&mut self.pinned).into_iter();
+        self.pinned = waiting.map(|(_, ticket)| (self.now, ticket)).collect();
+        self.retry_pinned(effects);
+    }
+
+    /// What was pinned when it was to be freed is tried again: less and less often, as a program that left may keep it for long.
     pub(super) fn retry_pinned(&mut self, effects: &mut Vec<Effect>) {
         while let Some(&(at, ticket)) = self.pinned.first() {
             if at > self.now {
@@ -122,10 +135,12 @@ impl ObjectDirectory {
             }
             self.pinned.pop_first();
             let Move { object, kind, .. } = self.moves.remove(&ticket).expect("it waited here");
-            let MoveKind::Free { location, place } = kind else {
+            let MoveKind::Free { location, place, rest } = kind else {
                 panic!("{kind:?} does not wait here")
             };
-            self.free(object, location, place, effects);
+            let rest = (2 * rest).min(PINNED_RETRY_MAX);
+            let ticket = self.begin(object, MoveKind::Free { location, place, rest });
+            effects.push(Effect::Free { ticket, object, location });
         }
     }
 

@@ -24,7 +24,7 @@ impl ObjectDirectory {
         effects.push(Effect::Welcome { process, slots });
     }
 
-    pub(super) fn on_process_gone(
+    pub(super) fn on_process_left(
         &mut self,
         process: ProcessId,
         obituary: &str,
@@ -36,11 +36,7 @@ impl ObjectDirectory {
         self.losses.owner_gone(process);
         // What it gave itself is kept until its callers have said what came.
         self.replies.retain(|(_, caller), _| *caller != process);
-        let Legacy { slots, rooms } = self.memory.bury(self.now, process);
-        rooms.into_iter().for_each(|place| self.forget(place, effects));
-        if !slots.is_empty() {
-            effects.push(Effect::ResetSlots { slots });
-        }
+        self.memory.leave(process);
         for object in &known {
             let record = self.records.get_mut(object).expect("OBJ-3: what is known has a record");
             record.tokens.remove(&process);
@@ -53,6 +49,19 @@ impl ObjectDirectory {
             self.touch(object);
         }
         self.adopter_gone(process, effects);
+        self.progress();
+    }
+
+    pub(super) fn on_unmapped(&mut self, process: ProcessId, effects: &mut Vec<Effect>) {
+        if !self.memory.has_estate(process) {
+            return;
+        }
+        let Legacy { slots, rooms } = self.memory.bury(self.now, process);
+        rooms.into_iter().for_each(|place| self.forget(place, effects));
+        if !slots.is_empty() {
+            effects.push(Effect::ResetSlots { slots });
+        }
+        self.pins_went(effects);
         self.progress();
     }
 

@@ -96,6 +96,7 @@ impl ObjectDirectory {
     pub(super) fn recall_idle(&mut self, missing: u64, effects: &mut Vec<Effect>) {
         let never = Recall::default();
         let mut idle: Vec<(u64, ProcessId)> = (self.memory.estates())
+            .filter(|(process, _)| self.processes.contains_key(process))
             .map(|(process, estate)| {
                 let recall = self.recalls.get(&process).unwrap_or(&never);
                 (recall.of(estate, self.now), process)

@@ -321,7 +321,7 @@ impl ObjectDirectory {
                     coming_bytes += location.len;
                     spills += 1;
                 }
-                MoveKind::Free { location, place: None } if !waits.contains(ticket) => {
+                MoveKind::Free { location, place: None, .. } if !waits.contains(ticket) => {
                     coming_bytes += location.len;
                 }
                 MoveKind::Free { .. } | MoveKind::Restore { .. } | MoveKind::Close { .. } => {}

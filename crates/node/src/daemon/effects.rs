@@ -32,18 +32,19 @@ impl Daemon {
             Effect::Watch { process, pid } => self.watch(process, pid),
             Effect::Kill { process, pid } => self.kill(process, pid),
             Effect::Examine { process } => self.examine(process),
-            Effect::Bury { process, kind, pid: _ } => {
-                if kind != Kind::Tool {
-                    self.store.bury(process.slot() as u16);
-                }
-                self.workers.remove(&process);
-                self.lives.remove(&process);
-                if kind == Kind::Driver {
-                    let node = &self.node;
-                    let runs = |job| node.job(job).is_some_and(|job| job.ended_us.is_none());
-                    self.outputs.retain(|job, _| runs(*job));
+            Effect::Bury { process, kind: Kind::Driver, pid: _ } => {
+                let node = &self.node;
+                let runs = |job| node.job(job).is_some_and(|job| job.ended_us.is_none());
+                self.outputs.retain(|job, _| runs(*job));
+                if !self.lives.contains_key(&process) {
+                    self.answer(Event::Unmapped { process });
                 }
             }
+            Effect::Bury { process, kind: Kind::Worker | Kind::Tool, pid: _ } => {
+                self.workers.remove(&process);
+                self.lives.remove(&process);
+            }
+            Effect::Wipe { process } => self.store.wipe(process.slot() as u16),
             Effect::Sweep => self.sweep_wanted = true,
             Effect::Free { ticket, object: _, location } => {
                 let result = self.store.free(location, self.node.live_slots());
@@ -120,10 +121,11 @@ impl Daemon {
 
     fn send(&mut self, to: hoplo_base::ProcessId, message: &ToClient) {
         let fds = match message {
-            ToClient::Welcome(_) => {
-                let kind = self.node.process(to).map(|process| process.kind);
-                (kind != Some(Kind::Tool)).then(|| self.store.descriptors())
-            }
+            ToClient::Welcome(_) => match self.node.process(to).map(|process| process.kind) {
+                Some(Kind::Tool) => None,
+                Some(Kind::Driver) => Some(self.descriptors_of_driver(to)),
+                Some(Kind::Worker) | None => Some(self.store.descriptors()),
+            },
             ToClient::Connected { .. } => {
                 let fd = self.connections.hand.take();
                 Some(vec![fd.expect("it came with the message that is being handled")].into())

@@ -7,10 +7,11 @@ use std::rc::Rc;
 
 use hoplo_base::limits::FAMILY_PERIOD;
 use hoplo_base::{JobId, ProcessId};
-use hoplo_core::node::Event;
+use hoplo_core::node::{Event, Kind};
 use hoplo_folders::life::life;
 use hoplo_shm::fds;
 use hoplo_wire::node::{BAR_MARK, DeathCause, JobConfig, RuntimeEnv};
+use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Signal;
 
 use crate::children::{self, Families};
@@ -166,11 +167,34 @@ impl Daemon {
         self.handle(Event::Exited { process, status });
     }
 
-    /// The kernel says that it ended.
+    /// The store's, and one end of a pipe. The driver holds that end as long as it has the store mapped: its process may go on for long
+    /// after it has left, and we do not watch it otherwise. Without a pipe the driver finds a descriptor missing, and goes.
+    pub(crate) fn descriptors_of_driver(&mut self, id: ProcessId) -> Rc<[OwnedFd]> {
+        self.watch_driver(id).unwrap_or_else(|error| {
+            journal::log(format_args!("{id} cannot be welcomed: {error}"));
+            self.store.descriptors()
+        })
+    }
+
+    fn watch_driver(&mut self, id: ProcessId) -> io::Result<Rc<[OwnedFd]>> {
+        let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
+        let store = self.store.descriptors();
+        let store = store.iter().map(OwnedFd::try_clone);
+        let all = store.chain([Ok(theirs)]).collect::<io::Result<Vec<OwnedFd>>>()?;
+        self.poller.add(&ours, Source::Life(id.slot() as u16))?;
+        self.lives.insert(id, ours);
+        Ok(all.into())
+    }
+
+    /// The kernel says that it ended, or that it has unmapped the store.
     pub(crate) fn on_life(&mut self, slot: u16) {
         let Some(process) = self.node.owner_of_slot(slot) else { return };
         if let Some(life) = self.lives.remove(&process) {
             self.poller.remove(&life);
+        }
+        if self.node.process(process).is_none_or(|it| it.kind == Kind::Driver) {
+            self.read_to_the_end(process);
+            return self.handle(Event::Unmapped { process });
         }
         let pid = self.node.process(process).filter(|it| it.is_worker()).map(|it| it.pid());
         // It is our own child when its zygote is dead.

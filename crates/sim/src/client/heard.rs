@@ -120,10 +120,11 @@ impl Cluster {
                 }
             }
             ToClient::ExtentGranted { request, offset, len, slots } => {
-                let client = self.client(id);
                 if len > 0 {
-                    client.extents.insert(offset, len);
+                    self.room_is_free(offset..offset + len);
+                    self.client(id).extents.insert(offset, len);
                 }
+                let client = self.client(id);
                 client.extents.slots.extend(slots);
                 client.rooms.insert(request, Answered::Extent);
             }
@@ -134,10 +135,7 @@ impl Cluster {
                 self.client(id).rooms.insert(request, Answered::Denied(failure.kind));
             }
             ToClient::ExtentRecall { bytes } => {
-                self.session(id, |session, _, effects| session.flush(effects));
-                for (offset, len) in self.client(id).extents.give_back(bytes) {
-                    self.say(id, ToNode::ExtentReturn { offset, len });
-                }
+                self.returns_room(id, bytes);
                 self.say(id, ToNode::ExtentRecalled);
             }
             ToClient::Reclaimed { location, .. } => self.client(id).extents.reclaim(location),

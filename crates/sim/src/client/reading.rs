@@ -63,6 +63,14 @@ impl Cluster {
         Some(contains)
     }
 
+    /// Free pages of its extents, at least so many bytes if there are.
+    pub fn returns_room(&mut self, id: ProcessId, bytes: u64) {
+        self.session(id, |session, _, effects| session.flush(effects));
+        for (offset, len) in self.client(id).extents.give_back(bytes) {
+            self.say(id, ToNode::ExtentReturn { offset, len });
+        }
+    }
+
     pub fn unviews(&mut self, id: ProcessId, view: u64) {
         if !self.client(id).alive {
             return;

@@ -141,6 +141,41 @@ fn slots_come_with_or_without_memory_until_there_are_none() {
     assert!(granted(&bench.feed(only_slots)).is_some());
 }
 
+/// Its program may still read what it has pinned, and write to arrays that it has not put.
+#[test]
+fn what_a_driver_that_left_has_mapped_is_nobody_elses() {
+    let spill = false;
+    let mut bench = Bench::with(Config { spill, slots: 12, ..Config::new(20 * MIB) });
+    let put = object(A, 1);
+    let location = bench.seal(put, MIB, &[]);
+    let idle = bench.directory.totals().free_bytes;
+    bench.feed(Event::ProcessLeft { process: A, obituary: String::new() });
+    // Its object goes, once nobody reads it; where else it may write does not.
+    bench.sweep();
+    let pinned = bench.feed(Event::Freed { ticket: 1, result: FreeOutcome::Pinned });
+    assert_eq!(pinned, []);
+    assert_eq!(bench.directory.totals().free_bytes, idle);
+    let slots = Event::ExtentWanted { from: B, request: 2, bytes: 0, slots: 8 };
+    assert!(denied(&bench.feed(slots.clone())).is_some(), "all slots are with somebody");
+    let effects = bench.feed(wanted(B, 16 * MIB));
+    let asks = |it: &Effect| matches!(it, Effect::Send { to, .. } if *to == A);
+    assert!(granted(&effects).is_none() && !effects.iter().any(asks), "nobody is there to answer");
+    let first = bench.directory.config.pinned_retry;
+    let again = |ticket| Effect::Free { ticket, object: put, location };
+    assert_eq!(bench.pass(first), [again(2)]);
+    bench.feed(Event::Freed { ticket: 2, result: FreeOutcome::Pinned });
+    assert_eq!(bench.pass(first), [], "less often");
+    assert_eq!(bench.pass(first), [again(3)]);
+    bench.feed(Event::Freed { ticket: 3, result: FreeOutcome::Pinned });
+    let effects = bench.feed(Event::Unmapped { process: A });
+    assert!(effects.contains(&again(4)), "at once: {effects:?}");
+    assert!(effects.iter().any(|it| matches!(it, Effect::ResetSlots { .. })));
+    assert!(granted(&effects).is_some(), "{effects:?}");
+    bench.feed(Event::Freed { ticket: 4, result: FreeOutcome::Done });
+    assert!(granted(&bench.feed(slots)).is_some());
+    assert_eq!(bench.feed(Event::Unmapped { process: A }), [], "it is over once");
+}
+
 #[test]
 fn an_extent_is_returned_only_by_its_owner_and_only_where_it_is_empty() {
     let mut bench = Bench::new();
