@@ -107,7 +107,7 @@ impl Client {
         let slots = welcome.slots.clone();
         let file = SpillFile::new(reader.take_fd()?);
         let ringer = Ringer::new(segment.clone(), me, reader.take_fd()?);
-        let _maps = if is_driver { Some(reader.take_fd()?) } else { None };
+        let _maps = if is_driver { Some(reader.take_watched()?) } else { None };
         let store = Store::new(segment.clone(), arena.clone(), file, slot_of(me), slots);
         let core = Core {
             session: SessionMachine::new(me, welcome.job),

@@ -61,10 +61,19 @@ impl Reader {
 
     /// A descriptor that came with the message just received.
     pub(crate) fn take_fd(&mut self) -> io::Result<Kept> {
+        Kept::new(self.next_fd()?)
+    }
+
+    /// The same, and it is put out of the way.
+    pub(crate) fn take_watched(&mut self) -> io::Result<Kept> {
+        out_of_the_way(self.next_fd()?)
+    }
+
+    fn next_fd(&mut self) -> io::Result<OwnedFd> {
         if self.fds.is_empty() {
             return Err(io::Error::other("a descriptor is missing"));
         }
-        Kept::new(self.fds.remove(0))
+        Ok(self.fds.remove(0))
     }
 }
 

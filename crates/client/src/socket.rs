@@ -1,4 +1,5 @@
-//! The descriptor of the socket to the daemon, in a process whose code may close what it did not open.
+//! Descriptors that the daemon watches the other end of, in a process whose code may close what it did not open: the socket, and what a
+//! driver holds as long as it has the store mapped.
 //!
 //! A worker that finds it closed ends at once: what it would say next nobody would hear. It wakes nobody in the
 //! process before that, since they would close what is not theirs any more. A driver goes on without hoplo.
@@ -17,13 +18,13 @@ const HIGH: [i32; 2] = [900, 200];
 /// passed a point of rest: 10 to 19 ms, which `init()` would wait. There the last numbers of the table as it is have to do.
 const LAST_OF_TABLE: i32 = 8;
 
-pub(crate) fn out_of_the_way(socket: OwnedFd) -> io::Result<Kept> {
+pub(crate) fn out_of_the_way(low: OwnedFd) -> io::Result<Kept> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let last = [number(&status, "FDSize:").unwrap_or(64) - LAST_OF_TABLE];
     let places = if number(&status, "Threads:") == Some(1) { &HIGH[..] } else { &last };
     // A number above the limit of this process is refused.
-    let high = places.iter().find_map(|at| rustix::io::fcntl_dupfd_cloexec(&socket, *at).ok());
-    Kept::new(high.unwrap_or(socket))
+    let high = places.iter().find_map(|at| rustix::io::fcntl_dupfd_cloexec(&low, *at).ok());
+    Kept::new(high.unwrap_or(low))
 }
 
 /// The same socket once more, under the next number that is free.
