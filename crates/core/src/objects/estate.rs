@@ -19,6 +19,8 @@ pub(super) struct Estate {
     /// Of its idle bytes, those that it did not give when it was asked, or was granted since because it wanted
     /// them: it is writing there.
     pub(super) kept_bytes: u64,
+    /// The process is over, and may have the store mapped.
+    pub(super) left: bool,
     /// Places in the spill file for what it writes next; by offset, their bytes.
     pub(super) rooms: BTreeMap<u64, u64>,
 }

@@ -3,9 +3,9 @@
 //! ```text
 //!   free --grant--> extent of a process --ExtentReturned--> free
 //!                     |  ^ what the haul has folded for a process is handed over to it
-//!                     |  the process is over
+//!                     |  the process dies, or has left and unmaps the store
 //!                     +--> pages under its objects: the node's --last object gone--> free
-//!                     +--> the rest: its own, until it has nothing of the store mapped any more --> free
+//!                     +--> the rest: free
 //! ```
 //! Whatever lies in the arena and is known here is a **tenant**: a stored object, one that is being
 //! spilled, or one that is being freed. A page belongs to one process or to the node.
@@ -99,11 +99,17 @@ impl Memory {
         assert!(before.is_none(), "{process} joined twice");
     }
 
-    /// The process is over, and may still write where it wrote: its objects are the node's, the rest stays as it is.
+    /// The process is over, and may still write where it wrote. As its objects go, the pages come back of which nothing else can be its: it may
+    /// be writing in the first and the last one. What else it has stays as it is.
     pub(super) fn leave(&mut self, process: ProcessId) {
-        let mut estate = self.estates.remove(&process).expect("who leaves has joined");
-        let extents = std::mem::take(&mut estate.extents);
-        for extent in extents.iter() {
+        self.estate_mut(process).left = true;
+        self.keep(process);
+    }
+
+    /// The process has nothing of the store mapped any more.
+    pub(super) fn bury(&mut self, now: Instant, process: ProcessId) -> Legacy {
+        let estate = self.estates.remove(&process).expect("who dies has joined");
+        for extent in estate.extents.iter() {
             let mut rest = RangeSet::default();
             rest.insert(extent.clone());
             for (offset, tenant) in self.tenants.range_mut(extent) {
@@ -115,22 +121,9 @@ impl Memory {
                     self.node.insert(piece);
                 }
             }
-            rest.iter().for_each(|piece| estate.extents.insert(piece));
+            rest.iter().for_each(|piece| self.give_back(now, piece));
         }
-        for slot in std::mem::take(&mut estate.slots_used) {
-            estate.slots.remove(&slot);
-        }
-        estate.tenant_bytes = 0;
-        estate.kept_bytes = estate.idle_bytes();
-        self.estates.insert(process, estate);
-    }
-
-    /// The process has nothing of the store mapped any more.
-    pub(super) fn bury(&mut self, now: Instant, process: ProcessId) -> Legacy {
-        self.leave(process);
-        let estate = self.estates.remove(&process).expect("it was just there");
-        estate.extents.iter().for_each(|piece| self.give_back(now, piece));
-        let unused: Vec<u32> = estate.slots.into_iter().collect();
+        let unused: Vec<u32> = estate.slots.difference(&estate.slots_used).copied().collect();
         self.slots.returned.extend(&unused);
         let place = |(offset, len): (&u64, &u64)| SpillPlace { offset: *offset, len: *len };
         Legacy { slots: unused, rooms: estate.rooms.iter().map(place).collect() }
@@ -263,7 +256,7 @@ impl Memory {
     }
 
     /// Nothing lies at `offset` any more and its slot's word is free. Range and slot go back to the
-    /// writer, or, where that is dead, to the node. Also says how many bytes of pages came free.
+    /// writer, or, where that is over, to the node. Also says how many bytes of pages came free.
     pub(super) fn vacate(&mut self, now: Instant, offset: u64) -> (Tenant, u64) {
         let tenant = self.tenants.remove(&offset).expect("a tenant leaves once");
         let pages = self.pages_alone(offset, tenant.len);
@@ -272,7 +265,18 @@ impl Memory {
             let estate = self.estate_mut(writer);
             assert!(estate.slots_used.remove(&tenant.slot), "MEM-3: slot {}", tenant.slot);
             estate.tenant_bytes -= bytes;
-            return (tenant, bytes);
+            if !estate.left {
+                return (tenant, bytes);
+            }
+            estate.slots.remove(&tenant.slot);
+            self.slots.returned.push(tenant.slot);
+            let whole = offset.next_multiple_of(PAGE)..(offset + tenant.len) / PAGE * PAGE;
+            if !whole.is_empty() {
+                self.estate_mut(writer).extents.remove(whole.clone());
+                self.give_back(now, whole);
+            }
+            self.keep(writer);
+            return (Tenant { writer: None, ..tenant }, bytes);
         }
         self.slots.returned.push(tenant.slot);
         if bytes > 0 {
