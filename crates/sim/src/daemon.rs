@@ -68,8 +68,7 @@ pub fn hello(role: Role) -> ToNode {
 
 impl Daemon {
     pub fn new(plan: &Plan, beginning: Beginning, resources: ResourceSet) -> Self {
-        let mut objects = objects::Config::new(plan.capacity_bytes);
-        objects.spill = plan.spill;
+        let objects = objects::Config::new(plan.capacity_bytes);
         let config = Config {
             node: beginning.node,
             resources,

@@ -19,7 +19,6 @@ pub struct Plan {
     pub cpus: u64,
     pub gpus: u64,
     pub capacity_bytes: u64,
-    pub spill: bool,
     /// The longest that a process or the daemon lets a socket lie.
     pub tardiness: Duration,
     /// Frames that a ring holds.
@@ -105,7 +104,6 @@ impl Plan {
             cpus: 1 + rng.below(4),
             gpus: rng.below(3),
             capacity_bytes: [3, 6, 12, 32, 256][rng.below(5) as usize] << 20,
-            spill: !rng.one_in(5),
             tardiness: Duration::from_micros(tardiness),
             ring_depth: [1, 3, 64][rng.below(3) as usize],
             kills: if quiet { 0 } else { 2 + rng.below(30) },
@@ -172,7 +170,6 @@ impl Plan {
         let drains = nodes > 2 && apart.one_in(4);
         let falls_at = Instant(10_000_000) + Duration::from_millis(apart.clone().below(280));
         let mut plan = Self {
-            spill: true,
             keeps_rows: true,
             head_dies_at: None,
             control_refuses: false,

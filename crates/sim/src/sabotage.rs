@@ -99,11 +99,11 @@ impl Sabotage {
         let at = plan.head_falls_at.take();
         match self {
             Self::ArgumentsWaitForRoom => {
-                (plan.spill, plan.capacity_bytes) = (true, 3 << 20);
+                plan.capacity_bytes = 3 << 20;
                 plan.head_dies_at = None;
             }
             Self::PassingFailureStays => {
-                (plan.spill, plan.capacity_bytes) = (true, 3 << 20);
+                plan.capacity_bytes = 3 << 20;
                 (plan.disk_failures, plan.kills) = (true, 1000);
                 plan.head_dies_at = None;
             }
@@ -140,7 +140,7 @@ impl Sabotage {
                 plan.latency = Duration::from_millis(if to_log { 40 } else { 10 });
             }
             Self::GrantIsTakenForDenial => {
-                (plan.spill, plan.capacity_bytes) = (true, 3 << 20);
+                plan.capacity_bytes = 3 << 20;
                 plan.head_dies_at = None;
             }
             Self::NothingIsLent | Self::WaitIsTakenForDeath => plan.head_dies_at = None,

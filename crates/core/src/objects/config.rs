@@ -13,8 +13,6 @@ pub struct Config {
     pub arena_bytes: u64,
     /// Object-state slots of the node; slot numbers are below it.
     pub slots: u32,
-    /// Whether there is a disk to spill to.
-    pub spill: bool,
     /// How long processes have to answer a recall before others' objects are spilled.
     pub recall_grace: Duration,
     /// For so long, who gave less than it was asked for is not asked for the rest again.
@@ -37,7 +35,6 @@ impl Config {
             capacity_bytes,
             arena_bytes: capacity_bytes,
             slots: limits::OBJECTS_STORED_MAX as u32,
-            spill: true,
             recall_grace: limits::RECALL_GRACE,
             recall_again: limits::RECALL_AGAIN,
             room_patience: limits::ROOM_PATIENCE,

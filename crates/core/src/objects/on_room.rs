@@ -4,10 +4,8 @@
 //! fit presses: idle memory is recalled from processes (see `on_recall`); when they have answered, the least
 //! recently used objects are spilled, as many as are missing; before them, those that were fetched from other nodes go, and nothing is written. Where that cannot be enough, because the others
 //! are being read, because the request is larger than the store, or because the disk took no object, the request
-//! gets **room in the spill file** instead (see `on_file`). So it is denied only when the disk is full.
-//!
-//! Without spilling, it waits for what comes free. When that was nothing for `room_patience`, processes are asked
-//! a last time: what they gave up writing meanwhile nobody heard. Then it is denied, with who holds what.
+//! gets **room in the spill file** instead (see `on_file`). So it is denied only when the disk is full, or when all slots have been in use for
+//! `room_patience`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,8 +27,8 @@ pub(super) struct Request {
     pub(super) bytes: u64,
     /// Since when it has been the first in the queue and did not fit (or since it came).
     pub(super) since: Instant,
-    /// When idle memory was last recalled for it, if it was.
-    recalled: Option<Instant>,
+    /// Idle memory was recalled for it.
+    recalled: bool,
 }
 
 #[derive(Debug)]
@@ -50,7 +48,7 @@ enum Pressed {
 
 impl Request {
     pub(super) fn new(asker: Asker, bytes: u64, since: Instant) -> Self {
-        Self { asker, bytes, since, recalled: None }
+        Self { asker, bytes, since, recalled: false }
     }
 
     pub(super) fn is_from(&self, who: ProcessId) -> bool {
@@ -75,14 +73,9 @@ impl ObjectDirectory {
             let what = format!("has {waiting} requests for extents waiting and sends more");
             return self.violation(process, what, effects);
         }
-        let never = match (bytes > self.config.capacity_bytes, self.config.spill) {
-            (true, false) => Some("spilling is off"),
-            (true, true) if bytes > ROOM_REQUEST_BYTES_MAX => Some("no file may be so large"),
-            (true, true) | (false, _) => None,
-        };
-        if let Some(why) = never {
+        if bytes > self.config.capacity_bytes.max(ROOM_REQUEST_BYTES_MAX) {
             let reason = format!(
-                "{} are wanted at once, the whole object store has {}, and {why}: make the object \
+                "{} are wanted at once, the whole object store has {}, and no file may be so large: make the object \
                  smaller or raise object_store_memory",
                 Size(bytes),
                 Size(self.config.capacity_bytes)
@@ -202,21 +195,14 @@ impl ObjectDirectory {
         let missing = request.bytes.saturating_sub(free_bytes).max(1);
         // What others were asked for before may do; and who still owes that cannot be asked for more.
         let mut awaited = self.recalls_end();
-        if awaited.is_none() && self.recall_is_due() {
+        if awaited.is_none() && !request.recalled {
             let request = self.requests.front_mut().expect("it is there");
-            if request.recalled.is_none() {
-                request.since = self.now;
-            }
-            request.recalled = Some(self.now);
+            (request.since, request.recalled) = (self.now, true);
             self.recall_idle(missing, effects);
             awaited = self.recalls_end();
         }
         if awaited.is_some() {
             return Pressed::Wait(awaited);
-        }
-        if !self.config.spill {
-            let evicts = self.spill_lru(missing, effects);
-            return if evicts { Pressed::Wait(None) } else { self.wait_or_deny() };
         }
         if let Some(reason) = self.spill_failure.take() {
             return self.turn_to_file(
@@ -228,16 +214,6 @@ impl ObjectDirectory {
             return Pressed::Wait(None);
         }
         self.turn_to_file(format!("the object store {}", self.free_text()), effects)
-    }
-
-    /// Whether idle memory is to be asked for: once for each request, and again before one is denied.
-    fn recall_is_due(&self) -> bool {
-        match self.requests.front().expect("the caller looked").recalled {
-            None => true,
-            Some(at) => {
-                !self.config.spill && at < self.patience_ends() && self.patience_ends() <= self.now
-            }
-        }
     }
 
     /// Why what is free does not do for the first request.
@@ -285,16 +261,6 @@ impl ObjectDirectory {
         }
     }
 
-    /// There is no disk: something may come free.
-    fn wait_or_deny(&mut self) -> Pressed {
-        let ends = self.patience_ends();
-        if self.now < ends {
-            return Pressed::Wait(Some(ends));
-        }
-        self.was_denied(self.requests.front().expect("it is there").bytes);
-        Pressed::Deny(Refusal { kind: FailureKind::StoreFull, reason: self.why_full() })
-    }
-
     fn patience_ends(&self) -> Instant {
         let since = self.requests.front().expect("it is there").since;
         since.max(self.progress_at) + self.config.room_patience
@@ -333,7 +299,7 @@ impl ObjectDirectory {
         let is_secondary = |object: &ObjectId| self.records[object].secondary;
         let secondary = self.lru.values().copied().filter(is_secondary);
         let primary = self.lru.values().copied().filter(|object| !is_secondary(object));
-        for object in secondary.chain(primary.filter(|_| self.config.spill)) {
+        for object in secondary.chain(primary) {
             if enough_bytes >= missing {
                 break;
             }
@@ -383,15 +349,6 @@ impl ObjectDirectory {
                 self.refuse(object, &Refusal { kind: refusal.kind, reason }, effects);
             }
         }
-    }
-
-    fn why_full(&self) -> Reason {
-        let wanted = Size(self.requests.front().expect("the caller looked").bytes);
-        let free = self.free_text();
-        Reason::from(format!("the object store is full: {wanted} are wanted, it {free}, "))
-            .and("and spilling is off; ")
-            .and(self.who_holds())
-            .and(": drop refs that are no longer needed, or raise object_store_memory")
     }
 
     /// Who holds most bytes of the arena, and who keeps idle memory.

@@ -234,7 +234,6 @@ impl Cluster {
     fn has_no_room_for_a_copy(&self, kind: FailureKind) -> bool {
         let refused = self.books.facts.refused_reserves > 0;
         let full = match kind {
-            FailureKind::StoreFull => !self.plan.spill,
             FailureKind::OutOfDisk | FailureKind::OutOfDiskHere => refused,
             // What the nodes that have it cannot send is made again: it is no failure of who reads it.
             _ => false,
@@ -242,11 +241,10 @@ impl Cluster {
         self.plan.nodes > 1 && full
     }
 
-    /// No room: only where nothing is spilled, or the disk refused this much.
+    /// No room: only where the disk refused this much.
     fn denial_is_legitimate(&mut self, id: ProcessId, kind: FailureKind) {
         let refused = &mut self.books.facts.refused_reserves;
         let legitimate = match kind {
-            FailureKind::StoreFull => !self.plan.spill,
             FailureKind::OutOfDisk | FailureKind::OutOfDiskHere if *refused > 0 => {
                 *refused -= 1;
                 true

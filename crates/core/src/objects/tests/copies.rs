@@ -252,8 +252,8 @@ fn when_memory_is_short_it_is_written_to_disk_and_not_dropped() {
     for asked_before in [true, false] {
         let object = foreign(1);
         let mut full = match asked_before {
-            true => Full::after(object, true, Some(keep(object))),
-            false => Full::new(object, true),
+            true => Full::after(object, Some(keep(object))),
+            false => Full::new(object),
         };
         // Of what a reader fetched, no byte is moved.
         assert!(asked_before || full.bench.feed(keep(object)).is_empty());
@@ -268,7 +268,7 @@ fn when_memory_is_short_it_is_written_to_disk_and_not_dropped() {
 
 #[test]
 fn a_secondary_copy_that_just_goes_is_fetched_again() {
-    let mut full = Full::new(foreign(1), true);
+    let mut full = Full::new(foreign(1));
     let object = full.fetched;
     assert_eq!(full.press(), [full.free()]);
     assert_eq!(full.bench.feed(keep(object)), []);

@@ -99,15 +99,3 @@ fn what_is_free_is_too_little_if_what_is_denied_is_no_more_than_half_of_the_memo
     asks(&mut bench, 5 * MIB, true);
     assert!(!bench.directory.is_full());
 }
-
-#[test]
-fn without_a_disk_a_node_is_full_as_well() {
-    let mut bench = Bench::with(Config { spill: false, ..Config::new(8 * MIB) });
-    bench.seal(object(A, 1), 8 * MIB, &[]);
-    bench.feed(Event::ExtentWanted { from: B, request: 7, bytes: MIB, slots: 0 });
-    assert!(!bench.directory.is_full());
-    let patience = bench.directory.config.room_patience;
-    let denied = |effect: &Effect| matches!(effect, Effect::Deny { .. });
-    let told = (0..3).any(|_| bench.pass(patience).iter().any(denied));
-    assert!(told && bench.directory.is_full());
-}

@@ -40,8 +40,8 @@ fn is_granted(effects: &[Effect], process: ProcessId) -> bool {
 
 /// A store of 16 MiB. A has 8 MiB and has sealed nothing there: it is writing. B has filled the others with an
 /// object.
-fn half_written(spill: bool) -> (Bench, ObjectId) {
-    let mut bench = Bench::with(Config { spill, ..Config::new(16 * MIB) });
+fn half_written() -> (Bench, ObjectId) {
+    let mut bench = Bench::with(Config::new(16 * MIB));
     let granted = bench.extent(B, 1, 8 * MIB);
     assert!(matches!(granted, ToClient::ExtentGranted { .. }), "{granted:?}");
     let full = object(B, 1);
@@ -78,7 +78,7 @@ fn each_put_into_a_full_store_waited_for_room_that_was_given_already() {
 
 #[test]
 fn a_request_waited_for_those_who_had_answered_that_they_have_nothing() {
-    let (mut bench, full) = half_written(true);
+    let (mut bench, full) = half_written();
     assert_eq!(bench.feed(wanted(C, MIB)), [recall(A, MIB)]);
     assert_eq!(spilled(&bench.feed(answered(A))), [full]);
     assert_eq!(bench.now, Instant::ZERO);
@@ -105,14 +105,14 @@ fn a_request_goes_on_only_when_all_that_were_asked_have_answered() {
 
 #[test]
 fn a_request_waited_for_the_answer_of_the_dead() {
-    let (mut bench, full) = half_written(true);
+    let (mut bench, full) = half_written();
     assert_eq!(bench.feed(wanted(C, 12 * MIB)), [recall(A, 8 * MIB)]);
     assert_eq!(spilled(&bench.feed(gone(A))), [full]);
 }
 
 #[test]
 fn a_process_that_is_stopped_delayed_each_request() {
-    let (mut bench, full) = half_written(true);
+    let (mut bench, full) = half_written();
     assert_eq!(bench.feed(wanted(C, MIB)), [recall(A, MIB)]);
     let grace = bench.directory.config.recall_grace;
     assert_eq!(bench.directory.next_deadline(), Some(bench.now + grace));
@@ -136,7 +136,7 @@ fn a_process_that_is_stopped_delayed_each_request() {
 
 #[test]
 fn who_had_just_said_that_it_has_nothing_was_asked_again() {
-    let (mut bench, full) = half_written(true);
+    let (mut bench, full) = half_written();
     assert_eq!(bench.feed(wanted(C, MIB)), [recall(A, MIB)]);
     assert_eq!(spilled(&bench.feed(answered(A))), [full]);
     bench.feed(Event::Spilled { ticket: 1, result: SpillOutcome::Pinned });
@@ -171,29 +171,10 @@ fn who_was_granted_what_it_wanted_was_asked_to_give_it_back() {
 
 #[test]
 fn an_answer_without_a_recall_is_a_violation() {
-    let (mut bench, _) = half_written(true);
+    let (mut bench, _) = half_written();
     assert_eq!(Bench::violation(&bench.feed(answered(A))).0, A);
     assert_eq!(Bench::violation(&bench.feed(answered(process(9)))).0, process(9));
     bench.feed(wanted(C, MIB));
     bench.feed(answered(A));
     assert_eq!(Bench::violation(&bench.feed(answered(A))).0, A);
-}
-
-#[test]
-fn a_request_was_denied_though_a_process_had_given_up_what_it_was_writing() {
-    let (mut bench, _) = half_written(false);
-    assert_eq!(bench.feed(wanted(C, MIB)), [recall(A, MIB)]);
-    assert_eq!(bench.feed(answered(A)), []);
-    let ends = bench.directory.next_deadline().expect("C waits");
-    assert_eq!(ends, bench.now + bench.directory.config.room_patience);
-    assert_eq!(bench.pass(ends.since(bench.now)), [recall(A, MIB)]);
-    let effects = bench.feed(answered(A));
-    assert!(
-        matches!(effects[..], [Effect::Deny { to: C, .. }]),
-        "asked once more only: {effects:?}"
-    );
-    bench.feed(wanted(C, MIB));
-    bench.pass(bench.directory.config.room_patience);
-    let effects = bench.feed(returned(A, 0, MIB));
-    assert!(is_granted(&effects, C), "{effects:?}");
 }

@@ -41,16 +41,13 @@ fn reserved(effects: &[Effect]) -> (u64, SpillPlace) {
 }
 
 #[test]
-fn more_than_the_whole_store_is_denied_at_once_where_there_is_no_disk() {
-    for (spill, bytes) in [(false, 64 * MIB + 1), (false, u64::MAX), (true, u64::MAX)] {
-        let mut bench = Bench::with(Config { spill, ..Config::new(64 * MIB) });
-        let effects = bench.feed(wanted(B, bytes));
-        let (to, reason) = denied(&effects).unwrap();
-        assert_eq!(to, B);
-        assert!(reason.contains("the whole object store has 64.0 MiB"), "{reason}");
-        assert_eq!(reason.contains("spilling is off"), !spill, "{reason}");
-        assert!(reason.contains("object_store_memory"), "{reason}");
-    }
+fn more_than_any_file_takes_is_denied_at_once() {
+    let mut bench = Bench::with(Config::new(64 * MIB));
+    let effects = bench.feed(wanted(B, u64::MAX));
+    let (to, reason) = denied(&effects).unwrap();
+    assert_eq!(to, B);
+    assert!(reason.contains("the whole object store has 64.0 MiB"), "{reason}");
+    assert!(reason.contains("object_store_memory"), "{reason}");
 }
 
 #[test]
@@ -144,8 +141,7 @@ fn slots_come_with_or_without_memory_until_there_are_none() {
 /// Its program may still read what it has pinned, and write to arrays that it has not put.
 #[test]
 fn what_a_driver_that_left_has_mapped_is_nobody_elses() {
-    let spill = false;
-    let mut bench = Bench::with(Config { spill, slots: 12, ..Config::new(20 * MIB) });
+    let mut bench = Bench::with(Config { slots: 13, ..Config::new(20 * MIB) });
     let put = object(A, 1);
     let location = bench.seal(put, MIB, &[]);
     let idle = bench.directory.totals().free_bytes;
@@ -155,25 +151,42 @@ fn what_a_driver_that_left_has_mapped_is_nobody_elses() {
     let pinned = bench.feed(Event::Freed { ticket: 1, result: FreeOutcome::Pinned });
     assert_eq!(pinned, []);
     assert_eq!(bench.directory.totals().free_bytes, idle);
-    let slots = Event::ExtentWanted { from: B, request: 2, bytes: 0, slots: 8 };
-    assert!(denied(&bench.feed(slots.clone())).is_some(), "all slots are with somebody");
     let effects = bench.feed(wanted(B, 16 * MIB));
     let asks = |it: &Effect| matches!(it, Effect::Send { to, .. } if *to == A);
     assert!(granted(&effects).is_none() && !effects.iter().any(asks), "nobody is there to answer");
+    reserved(&effects);
+    let slots = Event::ExtentWanted { from: B, request: 2, bytes: 0, slots: 8 };
+    assert!(denied(&bench.feed(slots.clone())).is_some(), "all slots are with somebody");
     let first = bench.directory.config.pinned_retry;
     let again = |ticket| Effect::Free { ticket, object: put, location };
-    assert_eq!(bench.pass(first), [again(2)]);
-    bench.feed(Event::Freed { ticket: 2, result: FreeOutcome::Pinned });
-    assert_eq!(bench.pass(first), [], "less often");
     assert_eq!(bench.pass(first), [again(3)]);
     bench.feed(Event::Freed { ticket: 3, result: FreeOutcome::Pinned });
+    assert_eq!(bench.pass(first), [], "less often");
+    assert_eq!(bench.pass(first), [again(4)]);
+    bench.feed(Event::Freed { ticket: 4, result: FreeOutcome::Pinned });
     let effects = bench.feed(Event::Unmapped { process: A });
-    assert!(effects.contains(&again(4)), "at once: {effects:?}");
+    assert!(effects.contains(&again(5)), "at once: {effects:?}");
     assert!(effects.iter().any(|it| matches!(it, Effect::ResetSlots { .. })));
-    assert!(granted(&effects).is_some(), "{effects:?}");
-    bench.feed(Event::Freed { ticket: 4, result: FreeOutcome::Done });
+    bench.feed(Event::Freed { ticket: 5, result: FreeOutcome::Done });
+    assert!(granted(&bench.feed(wanted(C, 16 * MIB))).is_some());
     assert!(granted(&bench.feed(slots)).is_some());
     assert_eq!(bench.feed(Event::Unmapped { process: A }), [], "it is over once");
+}
+
+/// Found by a seed. The end of an array that was never put lay in the first page of an object, or the beginning in the last one.
+#[test]
+fn pages_at_the_edge_of_an_object_stay_with_the_driver_that_left() {
+    let mut bench = Bench::new();
+    let put = object(A, 1);
+    bench.seal(put, MIB + 64, &[]);
+    let idle = bench.directory.totals().free_bytes;
+    bench.feed(Event::ProcessLeft { process: A, obituary: String::new() });
+    bench.sweep();
+    let effects = bench.feed(Event::Freed { ticket: 1, result: FreeOutcome::Done });
+    assert_eq!(effects, [], "nobody is there to hear of it");
+    assert_eq!(bench.directory.totals().free_bytes, idle + MIB);
+    bench.feed(Event::Unmapped { process: A });
+    assert_eq!(bench.directory.totals().free_bytes, idle + 8 * MIB);
 }
 
 #[test]
@@ -330,74 +343,12 @@ fn a_full_disk_was_told_twice_in_one_sentence() {
 }
 
 #[test]
-fn without_a_disk_requests_wait_for_what_comes_free_and_no_longer() {
-    let mut bench = Bench::with(Config { spill: false, ..Config::new(8 * MIB) });
-    let object = object(A, 1);
-    let location = bench.seal(object, 8 * MIB, &[]);
-    assert_eq!(bench.feed(wanted(B, MIB)), []);
-    assert_eq!(bench.feed(wanted(C, MIB)), []);
-    bench.pass(Duration::from_millis(1900));
-    bench.notice(A, released(object));
-    bench.sweep();
-    let effects = bench.feed(Event::Freed { ticket: 1, result: FreeOutcome::Done });
-    let recall = ToClient::ExtentRecall { bytes: 8 * MIB };
-    assert_eq!(effects, [reclaimed(A, object, location), Effect::Send { to: A, message: recall }]);
-    // A gives too little for the second one, which is denied when its patience has ended.
-    let effects = bench.feed(Event::ExtentReturned { from: A, offset: 0, len: MIB });
-    assert_eq!(granted(&effects), Some((B, 0, MIB)));
-    let mut refused = None;
-    while refused.is_none() {
-        let until = bench.directory.next_deadline().expect("somebody waits");
-        refused =
-            denied(&bench.pass(until.since(bench.now))).map(|(to, why)| (to, why.to_string()));
-    }
-    let (to, reason) = refused.unwrap();
-    assert_eq!(to, C);
-    assert!(reason.contains("spilling is off"), "{reason}");
-    assert!(bench.now >= Instant::ZERO + Duration::from_millis(3900));
-}
-
-fn refusal(bench: &mut Bench) -> String {
-    loop {
-        let until = bench.directory.next_deadline().expect("somebody waits");
-        if let Some((_, why)) = denied(&bench.pass(until.since(bench.now))) {
-            return why.to_string();
-        }
-    }
-}
-
-#[test]
-fn a_store_was_full_though_as_much_was_free_as_was_wanted() {
-    let config = Config { spill: false, ..Config::new(16 * MIB) };
-    // A page more is wanted than is free: rounded, both are 8.0 MiB.
-    let mut bench = Bench::with(config.clone());
-    bench.seal(object(A, 1), 8 * MIB, &[]);
-    bench.feed(wanted(B, 8 * MIB + 1));
-    let reason = refusal(&mut bench);
-    for part in ["8.0 MiB are wanted", "8.0 MiB of 16.0 MiB free", "1 B less than is wanted"] {
-        assert!(reason.contains(part), "{reason}");
-    }
-    assert!(reason.contains("process:1 holds 1 objects (8.0 MiB)"), "{reason}");
-}
-
-#[test]
-fn patience_starts_anew_with_everything_that_comes_free() {
-    let mut bench = Bench::with(Config { spill: false, ..Config::new(8 * MIB) });
-    bench.seal(object(A, 1), 4 * MIB, &[]);
-    bench.seal(object(A, 2), 4 * MIB, &[]);
-    bench.feed(wanted(B, 8 * MIB));
-    bench.pass(Duration::from_millis(1900));
-    bench.notice(A, Notice::Freed { object: object(A, 1) });
-    bench.feed(Event::ExtentReturned { from: A, offset: 0, len: 4 * MIB });
-    assert_eq!(bench.pass(Duration::from_millis(1900)), []);
-    assert!(denied(&bench.pass(Duration::from_millis(200))).is_some());
-}
-
-#[test]
 fn requests_of_the_dead_are_forgotten_and_too_many_of_one_are_a_violation() {
-    let mut bench = Bench::with(Config { spill: false, ..Config::new(8 * MIB) });
+    let mut bench = Bench::with(Config::new(8 * MIB));
     bench.seal(object(A, 1), 8 * MIB, &[]);
-    for _ in 0..ROOM_REQUESTS_MAX {
+    let effects = bench.feed(wanted(B, MIB));
+    assert!(matches!(effects[..], [Effect::Spill { .. }]), "{effects:?}");
+    for _ in 1..ROOM_REQUESTS_MAX {
         assert_eq!(bench.feed(wanted(B, MIB)), []);
     }
     assert_eq!(Bench::violation(&bench.feed(wanted(B, MIB))).0, B);

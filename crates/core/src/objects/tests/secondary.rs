@@ -15,13 +15,13 @@ pub(super) struct Full {
 const FETCHED_BYTES: u64 = 4 << 20;
 
 impl Full {
-    pub(super) fn new(fetched: ObjectId, spill: bool) -> Self {
-        Self::after(fetched, spill, None)
+    pub(super) fn new(fetched: ObjectId) -> Self {
+        Self::after(fetched, None)
     }
 
     /// This happens before it is fetched.
-    pub(super) fn after(fetched: ObjectId, spill: bool, before: Option<Event>) -> Self {
-        let mut bench = Bench::with(Config { spill, ..Config::new(12 << 20) });
+    pub(super) fn after(fetched: ObjectId, before: Option<Event>) -> Self {
+        let mut bench = Bench::with(Config::new(12 << 20));
         let (haul, own) = (haul(HERE), home(7));
         bench.seal(own, 8 << 20, &[]);
         bench.feed(Event::ProcessJoined { process: haul, slots: 0 });
@@ -68,22 +68,20 @@ impl Full {
 
 #[test]
 fn what_was_fetched_goes_first_and_is_not_written_and_its_home_is_told() {
-    for spill in [true, false] {
-        let mut full = Full::new(foreign(1), spill);
-        assert_eq!(full.press(), [full.free()]);
-        let effects = full.freed(FreeOutcome::Done);
-        let (object, haul) = (full.fetched, full.haul);
-        assert_eq!(effects[0], reclaimed(haul, object, full.location));
-        assert_eq!(effects.last(), Some(&Effect::TellNotCopied { object }));
-        assert_eq!(full.bench.state(full.own), Some("stored"));
-        // Who wants it again has it fetched again.
-        assert_eq!(full.bench.want(B, object), [Effect::AskHome { object }]);
-    }
+    let mut full = Full::new(foreign(1));
+    assert_eq!(full.press(), [full.free()]);
+    let effects = full.freed(FreeOutcome::Done);
+    let (object, haul) = (full.fetched, full.haul);
+    assert_eq!(effects[0], reclaimed(haul, object, full.location));
+    assert_eq!(effects.last(), Some(&Effect::TellNotCopied { object }));
+    assert_eq!(full.bench.state(full.own), Some("stored"));
+    // Who wants it again has it fetched again.
+    assert_eq!(full.bench.want(B, object), [Effect::AskHome { object }]);
 }
 
 #[test]
 fn what_is_read_stays_though_it_was_fetched() {
-    let mut full = Full::new(foreign(1), true);
+    let mut full = Full::new(foreign(1));
     full.press();
     assert_eq!(full.bench.want(B, full.fetched), [], "it is decided soon");
     let effects = full.freed(FreeOutcome::Pinned);
@@ -94,7 +92,7 @@ fn what_is_read_stays_though_it_was_fetched() {
 
 #[test]
 fn at_home_what_was_fetched_can_be_fetched_again() {
-    let mut full = Full::new(home(1), true);
+    let mut full = Full::new(home(1));
     assert_eq!(full.press(), [full.free()]);
     full.freed(FreeOutcome::Done);
     assert_eq!(full.bench.state(full.fetched), Some("elsewhere"));
@@ -107,7 +105,7 @@ fn at_home_what_was_fetched_can_be_fetched_again() {
 
 #[test]
 fn when_a_node_died_what_was_fetched_may_be_the_only_copy() {
-    let mut full = Full::new(foreign(1), true);
+    let mut full = Full::new(foreign(1));
     full.bench.feed(gone(YONDER));
     let effects = full.press();
     let [Effect::Spill { .. }] = &effects[..] else { panic!("OBJ-15: {effects:?}") };
@@ -129,7 +127,7 @@ fn a_copy_that_goes_is_named_no_more_and_with_the_last_one_the_object_is_lost() 
 
 #[test]
 fn what_came_from_a_node_that_drains_is_not_given_away_when_memory_is_short() {
-    let mut full = Full::new(home(1), true);
+    let mut full = Full::new(home(1));
     let object = full.fetched;
     let effects = full.bench.feed(Event::NodeDrains { node: THERE });
     assert_eq!(effects, [forget(THERE, object)]);
@@ -139,7 +137,7 @@ fn what_came_from_a_node_that_drains_is_not_given_away_when_memory_is_short() {
 
 #[test]
 fn a_copy_that_just_goes_when_its_maker_drains_is_fetched_again() {
-    let mut full = Full::new(home(1), true);
+    let mut full = Full::new(home(1));
     assert_eq!(full.press(), [full.free()]);
     assert_eq!(full.bench.feed(Event::NodeDrains { node: THERE }), []);
     let effects = full.freed(FreeOutcome::Done);
