@@ -248,7 +248,7 @@ impl Node {
         }
         let is_driver = kind == Kind::Driver;
         if is_driver {
-            self.mapped.insert(id);
+            self.mapped.insert(id, pid);
         } else {
             self.wipe(id);
         }
@@ -295,7 +295,7 @@ impl Node {
         if self.processes.get(&id).is_some_and(|process| process.kind == Kind::Driver) {
             self.on_closed(id);
         }
-        if self.mapped.remove(&id) {
+        if self.mapped.remove(&id).is_some() {
             self.wipe(id);
             self.pass_to_objects(objects::Event::Unmapped { process: id });
         }
@@ -406,7 +406,7 @@ impl Node {
                 assert_eq!(self.slots.owner(id.slot() as u16), Some(id), "NODE-1: {id}");
             }
         }
-        for id in &self.mapped {
+        for id in self.mapped.keys() {
             assert_eq!(self.slots.owner(id.slot() as u16), Some(*id), "NODE-1: {id}");
             assert!(!self.processes.contains_key(id), "NODE-1: {id} is not buried");
         }

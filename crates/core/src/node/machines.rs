@@ -304,6 +304,9 @@ impl Node {
         if id == self.haul() {
             return Some("the haul: copies from other nodes".to_string());
         }
+        if let Some(pid) = self.mapped.get(&id) {
+            return Some(format!("driver that has left, pid {pid}"));
+        }
         let process = self.processes.get(&id)?;
         let kind = match process.kind {
             Kind::Driver => "driver",

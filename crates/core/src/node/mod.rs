@@ -150,8 +150,8 @@ pub struct Node {
     out: Vec<Effect>,
 
     processes: BTreeMap<ProcessId, Process>,
-    /// Drivers that left, or were dropped, and may still have the store mapped.
-    mapped: BTreeSet<ProcessId>,
+    /// Drivers that left, or were dropped, and may still have the store mapped; their pids.
+    mapped: BTreeMap<ProcessId, u32>,
     slots: Slots,
     next_process: u32,
     graves: VecDeque<(ProcessId, Obituary)>,
@@ -216,7 +216,7 @@ impl Node {
             queue: VecDeque::new(),
             out: Vec::new(),
             processes: BTreeMap::new(),
-            mapped: BTreeSet::new(),
+            mapped: BTreeMap::new(),
             slots: Slots::new(config.slots_resting),
             config,
             next_process: 1,

@@ -380,6 +380,18 @@ impl ObjectDirectory {
             let text = format!("{objects} objects ({bytes}) are held by other nodes or objects");
             told.push(text.into());
         }
+        let pinned = self.pinned.iter().filter_map(|(_, ticket)| match self.moves[ticket].kind {
+            MoveKind::Free { location, place: None, .. } => Some(location.len),
+            _ => None,
+        });
+        let (objects, bytes) = pinned.fold((0, 0), |(objects, all), len| (objects + 1, all + len));
+        if objects > 0 {
+            let bytes = Size(bytes);
+            let text = format!(
+                "{objects} objects without a ref ({bytes}) are in arrays of programs that have left"
+            );
+            told.push(text.into());
+        }
         let idle = |(_, estate): &(ProcessId, &Estate)| estate.idle_bytes();
         if let Some(most) = self.memory.estates().max_by_key(idle).filter(|it| idle(it) > 0) {
             let keeps = format!(" keeps {} to write in", Size(idle(&most)));

@@ -154,9 +154,16 @@ fn what_a_driver_that_left_has_mapped_is_nobody_elses() {
     let effects = bench.feed(wanted(B, 16 * MIB));
     let asks = |it: &Effect| matches!(it, Effect::Send { to, .. } if *to == A);
     assert!(granted(&effects).is_none() && !effects.iter().any(asks), "nobody is there to answer");
-    reserved(&effects);
+    let (ticket, _) = reserved(&effects);
     let slots = Event::ExtentWanted { from: B, request: 2, bytes: 0, slots: 8 };
     assert!(denied(&bench.feed(slots.clone())).is_some(), "all slots are with somebody");
+    let effects = bench.feed(Event::Reserved { ticket, result: Err("disk full".to_string()) });
+    let reason = denial(&effects).unwrap().1.reason.to_string();
+    assert!(
+        reason.contains("1 objects without a ref (1.0 MiB) are in arrays of programs"),
+        "{reason}"
+    );
+    assert!(reason.contains(&format!("{A} keeps 7.0 MiB to write in")), "{reason}");
     let first = bench.directory.config.pinned_retry;
     let again = |ticket| Effect::Free { ticket, object: put, location };
     assert_eq!(bench.pass(first), [again(3)]);
