@@ -22,8 +22,8 @@ use hoplo_wire::call::{
 };
 use hoplo_wire::object::ValueView;
 use hoplo_wire::reply::{
-    REPLY_NO_ROOM, REPLY_NOT_BEGUN, REPLY_RETIRING, REPLY_RETRYABLE, ReplyHeader, ReplyKind,
-    Returned,
+    REPLY_NO_ROOM, REPLY_NOT_BEGUN, REPLY_RETIRING, REPLY_RETRYABLE, REPLY_STOPPED, ReplyHeader,
+    ReplyKind, Returned,
 };
 use hoplo_wire::{Failure, FailureKind, Value};
 use pyo3::exceptions::{PyException, PyTypeError, PyValueError};
@@ -601,7 +601,7 @@ impl Invocation {
             // Such as a `with` or `finally` that the interrupt found half done.
             if contexts(py, &error).any(|context| ends_by_cancelling(py, &context)) {
                 let also = format!("; as it ended, it raised {error}");
-                self.end_failed(py, self.cancelled(py, &also), Vec::new(), 0);
+                self.end_failed(py, self.cancelled(py, &also), Vec::new(), REPLY_STOPPED);
                 return After::GoOn;
             }
         }
@@ -632,7 +632,7 @@ impl Invocation {
     }
 
     pub(crate) fn end_cancelled(&self, py: Python<'_>) {
-        self.end_failed(py, self.cancelled(py, ""), Vec::new(), 0);
+        self.end_failed(py, self.cancelled(py, ""), Vec::new(), REPLY_STOPPED);
     }
 
     /// For a call that does not begin, or is not seen to its end, since the actor has left.

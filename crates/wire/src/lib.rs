@@ -40,4 +40,4 @@ pub use reason::Reason;
 pub use shared::Shared;
 
 /// Both ends of every connection must have the same; raised with every change of a layout.
-pub const PROTOCOL_VERSION: u32 = 36;
+pub const PROTOCOL_VERSION: u32 = 37;

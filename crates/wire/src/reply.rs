@@ -36,6 +36,8 @@ pub const REPLY_RETIRING: u8 = 2;
 pub const REPLY_NOT_BEGUN: u8 = 4;
 /// Its result or an argument found no room at the worker's node; other nodes may have some.
 pub const REPLY_NO_ROOM: u8 = 8;
+/// It ended because its caller told it to stop. (A failure that says so may be an argument's: then another call was stopped.)
+pub const REPLY_STOPPED: u8 = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyHeader {

@@ -5,7 +5,8 @@ use hoplo_base::{ActorId, Instant, ObjectId, ProcessId, TaskId};
 use hoplo_wire::call::CALL_STREAMING;
 use hoplo_wire::node::{Tell, ToNode};
 use hoplo_wire::reply::{
-    REPLY_NO_ROOM, REPLY_NOT_BEGUN, REPLY_RETIRING, REPLY_RETRYABLE, ReplyKind, ReplyView,
+    REPLY_NO_ROOM, REPLY_NOT_BEGUN, REPLY_RETIRING, REPLY_RETRYABLE, REPLY_STOPPED, ReplyKind,
+    ReplyView,
 };
 use hoplo_wire::{Failure, FailureKind, Malformed, Value};
 
@@ -270,7 +271,7 @@ impl SessionMachine {
         }
         let elsewhere = header.flags & REPLY_NO_ROOM != 0 && record.may_run_elsewhere();
         // It was told to an earlier run, which had ended when it came there.
-        let stray = header.kind == ReplyKind::StreamEnd && is_cancellation(&values);
+        let stray = header.kind == ReplyKind::StreamEnd && header.flags & REPLY_STOPPED != 0;
         let again = (header.flags & REPLY_RETRYABLE != 0 || elsewhere || stray)
             && record.retries_left != 0
             && record.cancel.is_none();
@@ -468,12 +469,4 @@ fn failure_in(values: &Values) -> Option<Box<Failure>> {
         Some((Value::Failed(failure), _)) => Some(Box::new(failure.clone())),
         Some((Value::Inline(_) | Value::Stored(_), _)) | None => None,
     }
-}
-
-fn is_cancellation(values: &Values) -> bool {
-    let of = |(value, _): &(Value, Vec<ObjectId>)| match value {
-        Value::Failed(failure) => failure.kind == FailureKind::Cancelled,
-        Value::Inline(_) | Value::Stored(_) => false,
-    };
-    values.first().is_some_and(of)
 }

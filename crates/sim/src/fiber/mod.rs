@@ -55,6 +55,8 @@ pub struct Fiber {
     failure: Option<Failure>,
     /// An argument is made again: the call goes back to its caller.
     not_begun: bool,
+    /// It was told to stop.
+    stopped: bool,
     built: Vec<Returned>,
     items: u32,
     /// Its call has ended, and this is to be written.
@@ -163,6 +165,7 @@ impl Fiber {
             asked_room: None,
             failure: None,
             not_begun: false,
+            stopped: false,
             built: Vec::new(),
             items: 0,
             reply: None,
@@ -309,6 +312,7 @@ impl Cluster {
             self.stop_is_legitimate(call.task);
             let text = "it was told to stop";
             fiber.failure = Some(Failure::new(FailureKind::Cancelled, text));
+            fiber.stopped = true;
             fiber.wait = None;
         }
         let mut flow = match fiber.reply {

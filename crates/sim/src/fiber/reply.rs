@@ -12,8 +12,8 @@ use hoplo_core::worker::cuts;
 use hoplo_wire::call::{CALL_RETRY_ANY, CALL_STREAMING};
 use hoplo_wire::node::{DeathCause, ToNode};
 use hoplo_wire::reply::{
-    REPLY_NO_ROOM, REPLY_NOT_BEGUN, REPLY_RETIRING, REPLY_RETRYABLE, ReplyHeader, ReplyKind,
-    Returned, encode_returned,
+    REPLY_NO_ROOM, REPLY_NOT_BEGUN, REPLY_RETIRING, REPLY_RETRYABLE, REPLY_STOPPED, ReplyHeader,
+    ReplyKind, Returned, encode_returned,
 };
 use hoplo_wire::{FailureKind, Value};
 
@@ -106,6 +106,9 @@ impl Cluster {
                 returned.extend(std::iter::repeat_n(one, more));
                 flags = 0;
             }
+        }
+        if fiber.stopped {
+            flags |= REPLY_STOPPED;
         }
         if call.max_calls > 0 {
             flags |= REPLY_RETIRING;

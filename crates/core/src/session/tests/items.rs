@@ -3,6 +3,7 @@
 use hoplo_base::limits::LINEAGE_BYTES_MAX;
 use hoplo_wire::call::{CALL_BACKPRESSURE, CALL_STREAMING, CallView};
 use hoplo_wire::node::Tell;
+use hoplo_wire::reply::REPLY_STOPPED;
 
 use super::remake::{B, C, WHY, asks_for, at, places, retried, told};
 use super::streams::{item, next};
@@ -33,6 +34,16 @@ impl Owner {
         self.reply_with(W, end, last)
     }
 
+    /// It was told to stop after so many items.
+    fn stopped(&mut self, seq: u64, attempt: u32, items: u32) -> Vec<Effect> {
+        let end = ReplyHeader {
+            index: items,
+            flags: REPLY_STOPPED,
+            ..header(seq, ReplyKind::StreamEnd, attempt)
+        };
+        self.reply_with(W, end, &[returned(failed(FailureKind::Cancelled))])
+    }
+
     /// It yields so many items that lie at B, of which the reader takes all.
     fn streams(&mut self, call: Call, items: u32) -> TaskId {
         let task = self.submit(call).0;
@@ -61,7 +72,7 @@ impl Owner {
         let revoke = Effect::Revoke { worker: process(W), seqs: vec![run.seq] };
         assert!(effects.contains(&revoke), "{effects:?}");
         self.revoked(W, &[], &[run.seq]);
-        self.end_with(run.seq, 1, 9, &[returned(failed(FailureKind::Cancelled))]);
+        self.stopped(run.seq, 1, 9);
     }
 
     fn at_worker(&mut self, run: TaskId, attempt: u32, index: u32, value: Returned) -> Vec<Effect> {
@@ -259,7 +270,7 @@ fn an_item_that_a_dropped_stream_had_yielded_is_made_again() {
     let task = owner.streams(stream(1), 1);
     owner.act(|session, now, effects| session.stream_drop(now, task, 1, effects));
     owner.revoked(W, &[], &[task.seq]);
-    owner.end_with(task.seq, 0, 1, &[returned(failed(FailureKind::Cancelled))]);
+    owner.stopped(task.seq, 0, 1);
     let run = owner.run_for(&[task.object(0)]);
     let effects = owner.at_worker(run, 1, 0, at(C));
     owner.is_stopped(&effects, run);
@@ -313,10 +324,22 @@ fn a_cancellation_that_comes_to_the_worker_after_its_run_does_not_end_the_next_o
     let mut owner = Owner::with_worker();
     let task = owner.streamed(stream(2), 1);
     let run = owner.run_for(&[task.object(0)]);
-    let effects = owner.end_with(run.seq, 1, 0, &[returned(failed(FailureKind::Cancelled))]);
+    let effects = owner.stopped(run.seq, 1, 0);
     assert_eq!(places(&effects), [run.seq]);
     owner.at_worker(run, 2, 0, at(C));
     assert_eq!(owner.session.value(task.object(0)), Some(&at(C).value));
+}
+
+/// Found by a seed: it ran again as often as it might, for ever with `max_retries=-1`. That its argument was cancelled was taken for a word
+/// to itself.
+#[test]
+fn a_generator_whose_argument_was_cancelled_has_failed() {
+    let mut owner = Owner::with_worker();
+    let task = owner.submit(stream(2)).0;
+    let effects = owner.end_with(task.seq, 0, 0, &[returned(failed(FailureKind::Cancelled))]);
+    assert_eq!(places(&effects), [] as [u64; 0]);
+    assert_eq!(next(&mut owner, task, 0), StreamNext::Item(task.object(0)));
+    assert_eq!(owner.kind_of(task.object(0)), FailureKind::Cancelled);
 }
 
 #[test]
