@@ -95,6 +95,9 @@ impl Counts {
         // Faults.
         "kills of workers",
         "kills of drivers",
+        "drivers that left and went on",
+        "arrays that were read after their driver had left",
+        "refused rows",
         "kills of nodes",
         "nodes that were fenced",
         "fenced nodes that ended in order",

@@ -172,7 +172,6 @@ impl Plan {
         let mut plan = Self {
             keeps_rows: true,
             head_dies_at: None,
-            control_refuses: false,
             stores_much,
             capacity_bytes,
             nodes,
