@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use hoplo_base::{Instant, JobId, ProcessId, ResourceSet};
+use hoplo_base::{GroupId, Instant, JobId, ProcessId, ResourceSet};
 use hoplo_core::control::rows::home_of_actor_key;
 use hoplo_core::control::{CasError, ControlStore, Entry, NodeEntry, Row};
 use hoplo_core::node::{
@@ -395,6 +395,13 @@ impl Cluster {
         let refuses = writes && self.now < self.plan.faults_until && self.plan.control_refuses;
         let refused = refuses && self.rng.one_in(3);
         let refusal = || Refusal::Disk("no space left on device".to_string());
+        if let Question::Create { key, .. } | Question::Put { key, .. } = &question
+            && refused
+            && key.table == Table::PlacementGroup
+        {
+            let group = key.bytes[..].try_into().expect("a group has eight bytes");
+            self.books.facts.is_not_written(GroupId(u64::from_be_bytes(group)));
+        }
         let answer = match question {
             Question::Get { keys } => {
                 Answer::Rows(Ok(keys.iter().map(|key| value(store.get(key))).collect()))

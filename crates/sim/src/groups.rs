@@ -149,10 +149,12 @@ impl Cluster {
         self.goes_to(here);
     }
 
-    /// Somebody removed it, or its job ended.
+    /// Somebody removed it, or its job ended, or its head died, and the control store had not taken its row.
     pub fn group_is_gone(&self, group: GroupId) -> bool {
-        let job = self.books.facts.job_of_group(group);
-        self.books.facts.is_removed(group) || job.is_some_and(|job| self.job_has_ended(job))
+        let facts = &self.books.facts;
+        let job_ended = facts.job_of_group(group).is_some_and(|job| self.job_has_ended(job));
+        let is_lost = self.lost_a_head() && facts.is_unwritten(group);
+        facts.is_removed(group) || job_ended || is_lost
     }
 
     /// A task that is to run in one, an actor's constructor, or a call of its methods.

@@ -74,7 +74,7 @@ fn what_heirs_are_not_told_is_missed() {
 
 #[test]
 fn what_nodes_hold_and_a_new_head_does_not_hear_is_missed() {
-    shows(Sabotage::HeldIsUnheard, 100, &["does not heal", "are left"]);
+    shows(Sabotage::HeldIsUnheard, 200, &["does not heal", "are left"]);
 }
 
 #[test]

@@ -33,6 +33,8 @@ pub struct Facts {
     /// The job with which each ends.
     groups: BTreeMap<GroupId, Option<JobId>>,
     groups_removed: BTreeSet<GroupId>,
+    /// Their rows were refused.
+    groups_unwritten: BTreeSet<GroupId>,
     /// Processes that run none of our code any more, however that came.
     ended: BTreeSet<ProcessId>,
     /// Of those, who did not leave by itself.
@@ -335,6 +337,14 @@ impl Facts {
     /// With which it ends.
     pub fn job_of_group(&self, group: GroupId) -> Option<JobId> {
         self.groups.get(&group).copied().flatten()
+    }
+
+    pub fn is_not_written(&mut self, group: GroupId) {
+        self.groups_unwritten.insert(group);
+    }
+
+    pub fn is_unwritten(&self, group: GroupId) -> bool {
+        self.groups_unwritten.contains(&group)
     }
 
     pub fn is_removed(&self, group: GroupId) -> bool {
