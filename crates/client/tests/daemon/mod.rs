@@ -109,10 +109,11 @@ impl Daemon {
             resources: ResourceSet::new(),
             clustered: false,
         }));
-        // Any file does for that of spilled objects and for what wakes the carrier: nobody uses them.
+        // Any file does for that of spilled objects, for what wakes the carrier, and for what a driver holds: nobody uses them.
         let any = self.segment.as_fd();
-        let with = [self.segment.as_fd(), self.arena.as_fd(), any, any];
-        self.say(process, &welcome, &with);
+        let with = [self.segment.as_fd(), self.arena.as_fd(), any, any, any];
+        let count = if process == self::process(1) { 5 } else { 4 };
+        self.say(process, &welcome, &with[..count]);
     }
 
     pub fn say(&self, to: ProcessId, message: &ToClient, with: &[BorrowedFd<'_>]) {

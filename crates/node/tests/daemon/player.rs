@@ -133,7 +133,12 @@ impl Player {
     }
 
     pub(crate) fn hello(&mut self, role: Role) {
-        let descriptors = if role == Role::Tool { 0 } else { WELCOME_DESCRIPTORS };
+        let descriptors = match role {
+            Role::Tool => 0,
+            Role::Worker => WELCOME_DESCRIPTORS,
+            // Held as long as it has the store mapped.
+            Role::Driver => WELCOME_DESCRIPTORS + 1,
+        };
         self.say_hello(role.clone());
         if role == Role::Driver {
             self.send(&ToNode::Job(Box::new(job())));
