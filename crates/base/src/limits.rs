@@ -488,6 +488,9 @@ pub const ASSEMBLY_AHEAD_BYTES: u64 = 1 << 20;
 /// Objects that one other node may be fetching from here at once.
 pub const SERVES_MAX: usize = 2 * PULLS_MAX;
 
+/// Of so many pulls that failed the last ones are remembered: who was told to fetch from this node meanwhile hears so.
+pub const PULLS_IN_VAIN_KEPT: usize = 256;
+
 /// An object that moves whenever it is about to be sent is given up after so many times.
 pub const SERVE_TRIES_MAX: u32 = 16;
 

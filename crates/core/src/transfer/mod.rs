@@ -107,6 +107,8 @@ pub struct Transfer {
     pulls: BTreeMap<ObjectId, Pull>,
     /// Those of them that have no room and did not ask for it.
     queue: VecDeque<ObjectId>,
+    /// What could not be fetched here lately, and in which turn.
+    in_vain: VecDeque<(ObjectId, u64)>,
     /// Whose attempt, or request for room, has this number.
     tickets: BTreeMap<u64, ObjectId>,
     last_ticket: u64,
@@ -134,6 +136,7 @@ impl Transfer {
             me,
             pulls: BTreeMap::new(),
             queue: VecDeque::new(),
+            in_vain: VecDeque::new(),
             tickets: BTreeMap::new(),
             last_ticket: 0,
             wanting: BTreeMap::new(),

@@ -1,6 +1,6 @@
 //! Objects that come here.
 
-use hoplo_base::limits::PULLS_MAX;
+use hoplo_base::limits::{PULLS_IN_VAIN_KEPT, PULLS_MAX};
 use hoplo_base::{NodeNumber, ObjectId};
 use hoplo_wire::{Failure, Location};
 
@@ -187,7 +187,13 @@ impl Transfer {
                 let again = !fold.unfit;
                 self.fold_failed(object, *fold, pull.why, again, effects);
             }
-            None => effects.push(Effect::PullFailed { object, why: pull.why, lost: pull.lost }),
+            None => {
+                if self.in_vain.len() == PULLS_IN_VAIN_KEPT {
+                    self.in_vain.pop_front();
+                }
+                self.in_vain.push_back((object, pull.turn));
+                effects.push(Effect::PullFailed { object, why: pull.why, lost: pull.lost });
+            }
         }
     }
 

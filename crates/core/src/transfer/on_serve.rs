@@ -99,6 +99,12 @@ impl Transfer {
             serve.stage = Stage::Expecting;
             return;
         }
+        // Who asks was told of a turn in which this node was to fetch it, and could not. It may wait for its home to be told again, but not
+        // on behalf of others: the home may be waiting for one of them (seed 5056217).
+        let turn = serve.turn;
+        if self.in_vain.iter().any(|(it, tried)| *it == object && *tried < turn) {
+            return self.refuse(to, ticket, "it could not be fetched there either", effects);
+        }
         self.ask(to, ticket, effects);
     }
 

@@ -114,6 +114,22 @@ fn when_no_source_is_left_the_room_goes_back_and_the_pull_has_failed() {
     assert!(why.contains("it is not here"), "{why}");
 }
 
+/// Found by a seed. The home waited for one who waited for this node, which had been told by its home to fetch it, could not, and
+/// waited for its home to tell it again.
+#[test]
+fn who_was_told_to_fetch_from_a_pull_that_failed_is_refused() {
+    let mut bench = Bench::receiving(&[HOME]);
+    bench.feed(no_bytes(HOME, 2));
+    bench.feed(stopped(2, 0));
+    let effects = bench.asked(1, 0);
+    let why = "it could not be fetched there either".to_string();
+    assert_eq!(effects, [Effect::NoBytes { to: OTHER, ticket: 1, why }]);
+    let from = OTHER;
+    let (object, offset, until, is_here) = (object(1), 0, u64::MAX, true);
+    let asked = Event::Asked { from, ticket: 2, object, offset, until, turn: TURN + 1, is_here };
+    assert_eq!(bench.feed(asked), [Effect::Want { object }], "it came another way");
+}
+
 #[test]
 fn without_sources_no_room_is_asked_for() {
     let effects = Bench::new().begin(1, 100, &[ME]);
