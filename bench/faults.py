@@ -123,13 +123,18 @@ class Hoplo(Cluster):
     def join(self, number: int) -> None:
         self.lab[number].join(self.joining)
 
-    def head_dies_and_starts_again(self) -> None:
+    def head_dies_and_starts_again(self) -> Callable[[], None]:
+        """To be called later: it waits until all is as it was."""
         head = self.lab[1]
         pid = head.pid
         self.lab.kill(pid)
         until(lambda: not alive(pid))
         head.head("--num-cpus", "0", port=self.joining.port)
-        until(lambda: head.states().count("ALIVE") == 1 + len(self.numbers))
+
+        def back() -> None:
+            until(lambda: head.states().count("ALIVE") == 1 + len(self.numbers))
+
+        return back
 
 
 class Over(Hoplo):
@@ -149,14 +154,19 @@ class Over(Hoplo):
     def head(self) -> int:
         return self.three.head(self.lab[self.seat])
 
-    def machine_dies(self, of_head: bool) -> None:
-        """With its control node. It comes back when another one is head, and waits."""
+    def machine_dies(self, of_head: bool) -> Callable[[], None]:
+        """With its control node. To be called later: it comes back when another one is head, and
+        waits."""
         head = self.head()
         number = head if of_head else next(one for one in NUMBERS if one != head)
         self.three.kill(number)
-        if of_head:
-            until(lambda: self.head() not in (0, head), what="another machine is head")
-        self.three.back(number)
+
+        def back() -> None:
+            if of_head:
+                until(lambda: self.head() not in (0, head), what="another machine is head")
+            self.three.back(number)
+
+        return back
 
 
 class Ray(Cluster):
@@ -477,8 +487,12 @@ def told_by_hoplo(row: str, why_not_ray: str, ask: Callable[[], list[float]]) ->
         question.add(asked)
 
 
-def disturbed(measure: str, milliseconds: int, event: Callable[[], None]) -> list[float]:
-    """The longest wait of each time in which that happens."""
+def disturbed(
+    measure: str, milliseconds: int, event: Callable[[], Callable[[], None]]
+) -> list[float]:
+    """The longest wait of each time in which that happens. What it gives sets the cluster right
+    again, when nobody waits any more: it looks at the cluster all the time, and the machines of the
+    lab share two cores with it."""
     waits = []
     player = question.player(HOPLO)
     player.ask({"do": "open", "measure": measure})
@@ -486,8 +500,9 @@ def disturbed(measure: str, milliseconds: int, event: Callable[[], None]) -> lis
     for _ in range(KILLS):
         playing = Playing(player, measure, milliseconds)
         playing.thread.join(PAUSE_MS / 3e3)
-        event()
+        back = event()
         waits.append(1e3 * playing.end()["seconds"])
+        back()
     return waits
 
 

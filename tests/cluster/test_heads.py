@@ -232,7 +232,10 @@ def test_another_machine_takes_the_place_of_a_head_that_was_killed(
     assert made == [True, True]
     until(lambda: second.nodes(), what="the new head answers")
     late = one.machine(1)
-    late.join(Joining(f"{joining.address},{seat_of(second)[0]}", joining.token))
+    # A head that waited writes its token when nobody waits for it.
+    token = second.home / ".hoplo" / "token"
+    until(token.exists)
+    late.join(Joining(f"{joining.address},{seat_of(second)[0]}", token))
     until(lambda: late.states().count("ALIVE") == 4)
     ends.touch()
     count, worst = program.heard()

@@ -797,8 +797,9 @@ pub const FAR_SAVE_WITHIN: Duration = Duration::from_secs(24 * 3600);
 /// A verdict of a head over control nodes that these do not take in this time is given again.
 pub const FAR_VERDICT_WITHIN: Duration = Duration::from_secs(1);
 
-/// A head that waited for its place asks the control nodes by a client of its own so long after it began. At first it has no time to connect.
-pub const OWN_CERTIFICATE_AFTER: Duration = Duration::from_secs(2);
+/// A head that waited for its place does so much later what has time: it starts Python, writes the token to join by, and asks the control
+/// nodes by a client of its own. At first nodes wait for it.
+pub const HEAD_SETTLED_AFTER: Duration = Duration::from_secs(1);
 
 /// A node renews its certificate so often: another try or two are left if one fails.
 pub const CERTIFICATE_RENEWED: Duration = Duration::from_secs(8 * 3600);
@@ -809,6 +810,8 @@ const _: () = assert!(CERTIFICATE_RENEWED.as_secs() * 3 <= CERTIFICATE_JOINED.as
 pub const SEAT_BEAT: Duration = Duration::from_millis(200);
 /// and who waits to be in its place looks so often, besides when its connection to the head ends.
 pub const SEAT_LOOK: Duration = Duration::from_millis(100);
+/// If that connection ends, and the head's port still takes the next one, it looks so much later, and then twice as much, up to `SEAT_LOOK`.
+pub const SEAT_AGAIN: Duration = Duration::from_millis(1);
 /// It takes the place of a head that wrote nothing for so long, while the store answered.
 pub const SEAT_SILENT: Duration = Duration::from_secs(1);
 /// What a head over control nodes decides about who lives counts only if it wrote that it is the head so short a time ago.

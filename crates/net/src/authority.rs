@@ -70,9 +70,17 @@ impl Kept {
     /// It is the authority in this folder from now on. Refuses to replace one.
     pub fn write(&self, dir: &Path) -> Result<(), IdentityError> {
         make_folder(dir)?;
-        write_new(&dir.join(KEY), &self.key)?;
-        write_new(&dir.join(CA), &self.certificate)
+        write_new(&dir.join(KEY), &self.key, Lasts::OnDisk)?;
+        write_new(&dir.join(CA), &self.certificate, Lasts::OnDisk)
     }
+}
+
+/// How long what is written is sure to be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lasts {
+    OnDisk,
+    /// Until the machine loses its power. Nobody waits for a disk.
+    WithMachine,
 }
 
 impl Authority {
@@ -83,8 +91,8 @@ impl Authority {
         let params = authority_params(cluster).map_err(unfit)?;
         let ca_pem = params.self_signed(&key).map_err(unfit)?.pem();
         make_folder(dir)?;
-        write_new(&dir.join(KEY), &key.serialize_pem())?;
-        write_new(&dir.join(CA), &ca_pem)?;
+        write_new(&dir.join(KEY), &key.serialize_pem(), Lasts::OnDisk)?;
+        write_new(&dir.join(CA), &ca_pem, Lasts::OnDisk)?;
         Ok(Self { cluster, issuer: Issuer::new(params, key), ca_pem })
     }
 
@@ -104,6 +112,16 @@ impl Authority {
 
     /// A key and a certificate for this holder, in its folder; in place of an older one of the same holder.
     pub fn issue(&self, name: &Name, valid: Validity, dir: &Path) -> Result<(), IdentityError> {
+        self.issue_lasting(name, valid, dir, Lasts::OnDisk)
+    }
+
+    pub fn issue_lasting(
+        &self,
+        name: &Name,
+        valid: Validity,
+        dir: &Path,
+        lasts: Lasts,
+    ) -> Result<(), IdentityError> {
         assert_eq!(name.cluster, self.cluster, "an authority is one cluster's");
         let path = dir.join(IDENTITY);
         if path.exists() {
@@ -116,8 +134,8 @@ impl Authority {
         let key = KeyPair::generate().map_err(unfit)?;
         let certificate = self.certify(&key, name, valid).map_err(unfit)?.pem();
         make_folder(dir)?;
-        replace(&dir.join(CA), &self.ca_pem)?;
-        replace(&path, &format!("{certificate}{}", key.serialize_pem()))?;
+        replace(&dir.join(CA), &self.ca_pem, lasts)?;
+        replace(&path, &format!("{certificate}{}", key.serialize_pem()), lasts)?;
         // What nobody could use is told here, and not where it was copied to.
         Identity::holder_of(dir, name.cluster, valid.from + Duration::from_secs(1)).map(|_| ())
     }
@@ -191,25 +209,28 @@ pub(crate) fn make_folder(dir: &Path) -> Result<(), IdentityError> {
     made.map_err(|source| IdentityError::Unwritable { path: dir.into(), source })
 }
 
-fn write_new(path: &Path, text: &str) -> Result<(), IdentityError> {
+fn write_new(path: &Path, text: &str, lasts: Lasts) -> Result<(), IdentityError> {
     let write = || {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
         file.write_all(text.as_bytes())?;
-        file.sync_all()
+        match lasts {
+            Lasts::OnDisk => file.sync_all(),
+            Lasts::WithMachine => Ok(()),
+        }
     };
     write().map_err(|source| IdentityError::Unwritable { path: path.into(), source })
 }
 
 /// Whole or not at all: a process may be about to read it. Others may replace it at the same moment, also on another machine
 /// with the same home: it is that of the last.
-pub(crate) fn replace(path: &Path, text: &str) -> Result<(), IdentityError> {
+pub(crate) fn replace(path: &Path, text: &str, lasts: Lasts) -> Result<(), IdentityError> {
     let unwritable = |source| IdentityError::Unwritable { path: PathBuf::from(path), source };
     let mut own = [0; 8];
     let random = rustix::rand::getrandom(&mut own, rustix::rand::GetRandomFlags::empty());
     random.map_err(|errno| unwritable(errno.into()))?;
     let beside = path.with_extension(format!("{:016x}.new", u64::from_ne_bytes(own)));
-    let replaced =
-        write_new(&beside, text).and_then(|()| fs::rename(&beside, path).map_err(unwritable));
+    let replaced = write_new(&beside, text, lasts)
+        .and_then(|()| fs::rename(&beside, path).map_err(unwritable));
     if replaced.is_err() {
         let _ = fs::remove_file(&beside);
     }

@@ -40,7 +40,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use hoplo_base::limits::{
-    MEMBER_JUDGE_BEHIND_TOLD, OWN_CERTIFICATE_AFTER, RETURN_MEMORY_AFTER, TABLE_ROOM_KEPT,
+    HEAD_SETTLED_AFTER, MEMBER_JUDGE_BEHIND_TOLD, RETURN_MEMORY_AFTER, TABLE_ROOM_KEPT,
     TURN_BYTES_MAX,
 };
 use hoplo_base::{Instant, JobId, ProcessId};
@@ -63,7 +63,7 @@ use crate::clock::clock;
 use crate::descriptors::Descriptors;
 use crate::environments::Environments;
 use crate::error::StartError;
-use crate::joining::{Invitation, Joined};
+use crate::joining::{Invitation, Inviter, Joined, Listen};
 use crate::options::Options;
 use crate::poll::{Poller, Ready, Source};
 use crate::store::Store;
@@ -124,6 +124,8 @@ pub struct Daemon {
     moved: Option<String>,
     /// Of a head.
     invitation: Option<Invitation>,
+    /// Of a head that waited to be one.
+    _inviter: Option<Inviter>,
     joined: Option<Joined>,
     /// Of a head that others can join: its folder, and the file of its control nodes.
     renews_itself: Option<(PathBuf, Option<PathBuf>)>,
@@ -172,6 +174,8 @@ pub(crate) enum Timer {
     Unread(u64),
     /// Its certificate ends some time after this.
     Renew,
+    /// Python starts, if no task has needed it yet.
+    Zygote,
     /// It waited to be head, is head, and does now what had time.
     OwnCertificate,
 }
@@ -320,12 +324,20 @@ impl Daemon {
         if let Some(cluster) = cluster.filter(|_| !options.of_driver) {
             session.is_of_cluster(&cluster)?;
         }
-        let (mut invitation, mut moved) = (None, None);
+        let (mut invitation, mut inviter, mut moved) = (None, None, None);
+        let is_founded = founded.is_some();
         let shared_memory = &store;
         if let Some(founded) = founded {
             let listen = options.listen.as_ref().expect("who founded one listens");
-            invitation = Some(Invitation::write(&founded, control.tokens(), listen, &session)?);
-            let address = founded.address();
+            let host = founded.host();
+            if has_waited {
+                // Nodes have lost their head, and wait.
+                inviter = Some(Inviter::start(host, founded.cluster(), listen, &session)?);
+            } else {
+                let usual = Listen::usual_token_file(&session);
+                invitation = Some(Invitation::write(&host, control.tokens(), listen, usual)?);
+            }
+            let address = host.address;
             moved = before.and_then(|before| moved_from(&before, address, &control.nodes()));
             let part = Part::Judge { address: address.to_string(), seeks: !over };
             let cluster = founded.cluster();
@@ -349,7 +361,7 @@ impl Daemon {
             poller.add(network, Source::Store)?;
         }
         let clustered = carrier.is_some();
-        let renews_itself = invitation.as_ref().map(|_| match options.over() {
+        let renews_itself = is_founded.then(|| match options.over() {
             Some(file) => (session.head(), Some(file.to_path_buf())),
             None => (session.control(), None),
         });
@@ -398,6 +410,7 @@ impl Daemon {
             goes_on,
             moved,
             invitation,
+            _inviter: inviter,
             joined,
             renews_itself,
             renews: options.renews,
@@ -415,7 +428,10 @@ impl Daemon {
             daemon.after(daemon.renews, Timer::Renew);
         }
         if has_waited {
-            daemon.after(OWN_CERTIFICATE_AFTER, Timer::OwnCertificate);
+            daemon.after(HEAD_SETTLED_AFTER, Timer::Zygote);
+            daemon.after(HEAD_SETTLED_AFTER, Timer::OwnCertificate);
+        } else {
+            daemon.after(Duration::ZERO, Timer::Zygote);
         }
         if let Some(head) = head.or(first) {
             daemon.session.make_current(head)?;
@@ -467,16 +483,13 @@ impl Daemon {
     pub fn run(mut self, closes: impl FnOnce(&Ended)) -> Ended {
         // What was begun before there was a loop.
         self.control.flush();
-        let rows = self.control.node_rows();
-        let tells_of_me = self.carrier.is_some() && self.has_own(&rows);
+        let mut rows = self.control.node_rows();
+        // Those that it read when it began or joined: the first turn may come late.
+        rows.extend(self.control.take_changes());
+        let is_head = self.carrier.is_some() && self.joined.is_none();
+        // Over control nodes, its own may be held back until it has read what dead nodes left.
+        let tells_of_me = is_head && (self.has_own(&rows) || self.control.is_over());
         self.tell_carrier(rows);
-        // Those that it read when it joined: the first turn may come late.
-        let changes = self.control.take_changes();
-        self.tell_carrier(changes);
-        if let Err(error) = self.zygote.start(&self.poller) {
-            // The first task tries again, and hears why.
-            journal::log(format_args!("the zygote does not start: {error}"));
-        }
         // A head that begins again knows of nodes that are dead when their rows have passed the carrier, before its own. Who asks what ran
         // there must not be told that nothing did.
         while tells_of_me && !self.node.has_joined() && !self.stopped {
@@ -613,7 +626,14 @@ impl Daemon {
     fn uses_own_certificate(&mut self) {
         if let Err(error) = self.control.asks_by_its_own() {
             journal::log(format_args!("the head does not use its own certificate yet: {error}"));
-            self.after(OWN_CERTIFICATE_AFTER, Timer::OwnCertificate);
+            self.after(HEAD_SETTLED_AFTER, Timer::OwnCertificate);
+        }
+    }
+
+    fn starts_zygote(&mut self) {
+        if let Err(error) = self.zygote.start(&self.poller) {
+            // The first task tries again, and hears why.
+            journal::log(format_args!("the zygote does not start: {error}"));
         }
     }
 
@@ -739,6 +759,7 @@ impl Daemon {
                 Timer::Unsent(number) => self.read_to_its_end(number),
                 Timer::Unread(number) => self.end_unread(number),
                 Timer::Renew => self.renew_certificate(),
+                Timer::Zygote => self.starts_zygote(),
                 Timer::OwnCertificate => self.uses_own_certificate(),
             }
         }

@@ -4,12 +4,14 @@ use std::fmt::Write as _;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Instant;
 
 use hoplo_base::NodeNumber;
-use hoplo_base::limits::{JOIN_SEVERAL, JOIN_SEVERAL_AGAIN, JOIN_WITHIN};
+use hoplo_base::limits::{HEAD_SETTLED_AFTER, JOIN_SEVERAL, JOIN_SEVERAL_AGAIN, JOIN_WITHIN};
 use hoplo_control::net::cluster::Cluster;
-use hoplo_control::net::head::{Founded, HeadError, Listening, Tokens};
+use hoplo_control::net::head::{Founded, HeadError, Host, Listening, Tokens};
+use hoplo_control::net::registry::StoreRegistry;
 use hoplo_folders::OwnSessionFolder;
 use hoplo_net::join::{JoinError, Joining, ListenError, PORT, join, renew};
 use hoplo_net::name::Role;
@@ -101,7 +103,7 @@ impl Listen {
     }
 
     /// Machines that share a home share it.
-    fn usual_token_file(session: &OwnSessionFolder) -> PathBuf {
+    pub(crate) fn usual_token_file(session: &OwnSessionFolder) -> PathBuf {
         let home = std::env::home_dir().filter(|home| home.is_dir());
         match home {
             Some(home) => home.join(".hoplo/token"),
@@ -112,26 +114,24 @@ impl Listen {
 
 impl Invitation {
     /// The token that lies there already, if it is good for a while, else a new one. A head does not touch the file of another one that
-    /// lives: where the usual file is such, it has one that is named after its cluster.
+    /// lives: where the `usual` file is such, it has one that is named after its cluster.
     pub(crate) fn write(
-        founded: &Founded,
+        host: &Host,
         tokens: &mut dyn Tokens,
         listen: &Listen,
-        session: &OwnSessionFolder,
+        usual: PathBuf,
     ) -> Result<Self, StartError> {
         let mut at = |path: &Path| {
             let choose =
-                |lies: Option<&Token>| founded.token(tokens, lies).map_err(StartError::Founding);
-            Kept::at(path, founded.fingerprint(), choose)
+                |lies: Option<&Token>| host.token(tokens, lies).map_err(StartError::Founding);
+            Kept::at(path, host.fingerprint, choose)
         };
-        let address = founded.address().to_string();
+        let address = host.address.to_string();
         if let Some(named) = &listen.token_file {
             let (token, lies) = at(named)?.ok_or_else(|| StartError::TokenFile(named.clone()))?;
             return Ok(Self { address, token, id: lies.id(), taken: None });
         }
-        let usual = Listen::usual_token_file(session);
-        let own = usual
-            .with_file_name(format!("token-{:.8}", format!("{:032x}", founded.cluster().id.0)));
+        let own = usual.with_file_name(format!("token-{:.8}", format!("{:032x}", host.cluster.0)));
         // It may have begun there, and others may have been told.
         let places = if own.exists() { [own, usual.clone()] } else { [usual.clone(), own] };
         for path in &places {
@@ -167,6 +167,43 @@ impl Invitation {
             // It opens nothing any more.
             let _ = std::fs::remove_file(self.token.path());
         }
+    }
+}
+
+/// Writes the invitation of a head that waited to be one: in a thread of its own, since the control nodes may not answer yet, and when
+/// nodes wait for this head no more.
+#[derive(Debug)]
+pub(crate) struct Inviter {
+    _ends: Sender<()>,
+}
+
+impl Inviter {
+    pub(crate) fn start(
+        host: Host,
+        cluster: &Cluster,
+        listen: &Listen,
+        session: &OwnSessionFolder,
+    ) -> io::Result<Self> {
+        let (_ends, ended) = channel::<()>();
+        let (cluster, listen) = (cluster.clone(), listen.clone());
+        let usual = Listen::usual_token_file(session);
+        let invite = move || {
+            while ended.recv_timeout(HEAD_SETTLED_AFTER) == Err(RecvTimeoutError::Timeout) {
+                let tokens = &mut StoreRegistry::new(cluster.clone());
+                match Invitation::write(&host, tokens, &listen, usual.clone()) {
+                    Ok(_kept) => {
+                        // It is this head's file for as long as it is head.
+                        let _ = ended.recv();
+                        return;
+                    }
+                    Err(error) => {
+                        journal::log(format_args!("no token to join by lies here yet: {error}"));
+                    }
+                }
+            }
+        };
+        std::thread::Builder::new().name("hoplo:invite".to_string()).spawn(invite)?;
+        Ok(Self { _ends })
     }
 }
 

@@ -18,7 +18,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use hoplo_base::limits::{CERTIFICATE_DAYS, REGISTER_PLACES_MAX};
-use hoplo_net::authority::{Authority, Kept, Validity};
+use hoplo_net::authority::{Authority, Kept, Lasts, Validity};
 use hoplo_net::name::{Name, NameError, Role};
 use hoplo_net::tls::{Identity, IdentityError};
 use hoplo_wire::control::{ClusterId, Hello, Speaker};
@@ -132,7 +132,7 @@ impl Cluster {
             fs::rename(&beside, &ca).map_err(error)?;
         }
         let authority = Authority::load(&ca, id)?;
-        issue_to_head(&authority, id, dir)?;
+        issue_to_head(&authority, id, dir, Lasts::OnDisk)?;
         Ok((Self::load(&path)?, authority))
     }
 
@@ -167,7 +167,8 @@ impl Cluster {
         let authority = Authority::load(&ca, id.0)?;
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
         made.map_err(|cause| ClusterError::File { path: dir.into(), why: cause.to_string() })?;
-        issue_to_head(&authority, id.0, dir)?;
+        // Of a session, which ends when its machine does. Nodes wait for this head.
+        issue_to_head(&authority, id.0, dir, Lasts::WithMachine)?;
         replace(dir, &written)?;
         Ok((Self::load(&dir.join(FILE))?, authority))
     }
@@ -176,7 +177,7 @@ impl Cluster {
     pub fn renew_head(dir: &Path, over: Option<&Path>) -> Result<(), ClusterError> {
         let (_, id) = read(&dir.join(FILE))?;
         let ca = over.map_or(dir, folder_with).join(AUTHORITY);
-        issue_to_head(&Authority::load(&ca, id.0)?, id.0, dir)
+        issue_to_head(&Authority::load(&ca, id.0)?, id.0, dir, Lasts::OnDisk)
     }
 
     /// That of the head whose store lies there.
@@ -246,9 +247,15 @@ impl Cluster {
     }
 }
 
-fn issue_to_head(authority: &Authority, cluster: u128, dir: &Path) -> Result<(), ClusterError> {
-    let name = Name::new(cluster, Role::Control, HEAD)?;
-    Ok(authority.issue(&name, Validity::days(CERTIFICATE_DAYS), &dir.join(TLS))?)
+fn issue_to_head(
+    authority: &Authority,
+    cluster: u128,
+    dir: &Path,
+    lasts: Lasts,
+) -> Result<(), ClusterError> {
+    let (name, valid) =
+        (Name::new(cluster, Role::Control, HEAD)?, Validity::days(CERTIFICATE_DAYS));
+    Ok(authority.issue_lasting(&name, valid, &dir.join(TLS), lasts)?)
 }
 
 fn folder_with(file: &Path) -> &Path {

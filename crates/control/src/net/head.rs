@@ -23,6 +23,7 @@ use hoplo_net::join::{Desk, DeskError, DeskOptions, ListenError, Registry, liste
 use hoplo_net::name::Role;
 use hoplo_net::tls::Identity;
 use hoplo_net::token::{Fingerprint, Token, TokenRecord};
+use hoplo_wire::control::ClusterId;
 use hoplo_wire::join::TokenId;
 
 use super::alone::Alone;
@@ -36,6 +37,15 @@ pub struct Founded {
     address: SocketAddr,
     cluster: Cluster,
     authority: Authority,
+}
+
+/// Whom others join: it gives them tokens.
+#[derive(Clone, Copy, Debug)]
+pub struct Host {
+    pub address: SocketAddr,
+    pub cluster: ClusterId,
+    /// By which a token says whose it is.
+    pub fingerprint: Fingerprint,
 }
 
 /// A port at which who dials waits until a head answers.
@@ -137,29 +147,15 @@ impl Founded {
         &self.cluster
     }
 
-    /// By which a token says whose it is.
-    pub fn fingerprint(&self) -> Fingerprint {
-        self.authority.fingerprint()
+    /// Who lets others join from now on.
+    pub fn host(&self) -> Host {
+        let (address, cluster) = (self.address, self.cluster.id);
+        Host { address, cluster, fingerprint: self.authority.fingerprint() }
     }
 
     /// Who its store is to others.
     pub fn node(&self) -> NodeId {
         Alone::node(&self.identity().certificate().name)
-    }
-
-    /// A token for nodes: the one in `kept` if it is of this cluster and good for a while, else a new one.
-    pub fn token(&self, tokens: &mut dyn Tokens, kept: Option<&Token>) -> Result<Token, HeadError> {
-        let (now, here) = (SystemTime::now(), self.authority.fingerprint());
-        if let Some(kept) = kept.filter(|kept| kept.authority() == here) {
-            let record = tokens.known(kept.id())?;
-            if record.is_some_and(|it| it.role == Role::Node && it.fit(now + TOKEN_LEFT).is_ok()) {
-                return Ok(kept.clone());
-            }
-        }
-        let token = Token::make(here)?;
-        let record = TokenRecord::of(&token, Role::Node, now, now + TOKEN_LASTS, None);
-        tokens.keep(&record)?;
-        Ok(token)
     }
 
     /// From now on others are served. `links` takes the connections that are between nodes.
@@ -209,6 +205,23 @@ impl Founded {
 
     fn identity(&self) -> &Identity {
         self.cluster.identity.as_ref().expect("a head listens on TCP")
+    }
+}
+
+impl Host {
+    /// A token for nodes: the one in `kept` if it is of this cluster and good for a while, else a new one.
+    pub fn token(&self, tokens: &mut dyn Tokens, kept: Option<&Token>) -> Result<Token, HeadError> {
+        let (now, here) = (SystemTime::now(), self.fingerprint);
+        if let Some(kept) = kept.filter(|kept| kept.authority() == here) {
+            let record = tokens.known(kept.id())?;
+            if record.is_some_and(|it| it.role == Role::Node && it.fit(now + TOKEN_LEFT).is_ok()) {
+                return Ok(kept.clone());
+            }
+        }
+        let token = Token::make(here)?;
+        let record = TokenRecord::of(&token, Role::Node, now, now + TOKEN_LASTS, None);
+        tokens.keep(&record)?;
+        Ok(token)
     }
 }
 

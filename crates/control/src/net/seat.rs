@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use hoplo_base::limits::{SEAT_BEAT, SEAT_LOOK, SEAT_SILENT};
+use hoplo_base::limits::{SEAT_AGAIN, SEAT_BEAT, SEAT_LOOK, SEAT_SILENT};
 use hoplo_core::control::client::CallError;
 use hoplo_core::control::rows::seat_key;
 use hoplo_core::control::seat::{Beat, Candidate as Machine, Hold, Seat, Step};
@@ -53,8 +53,8 @@ pub struct Candidate {
     clock: Clock,
     /// To the head, of the last look: it ends with its process.
     head: Option<TcpStream>,
-    /// The connection ended, and nobody has looked since.
-    ended: bool,
+    /// Of so many looks in a row the connection ended.
+    ended: u32,
 }
 
 impl Candidate {
@@ -62,7 +62,7 @@ impl Candidate {
         let client = ControlClient::connect(cluster);
         let client = Arc::new(client.map_err(|error| SeatError::Store(error.to_string()))?);
         let (machine, clock) = (Machine::default(), Clock(Instant::now()));
-        Ok(Self { client, machine, clock, head: None, ended: false })
+        Ok(Self { client, machine, clock, head: None, ended: 0 })
     }
 
     /// Whether it may be taken now; called after each [wait](Self::waits).
@@ -78,16 +78,26 @@ impl Candidate {
 
     /// Between two looks: `SEAT_LOOK`, or until the head's connection ends, and then true.
     pub fn waits(&mut self) -> bool {
-        // A head that lives, and ends connections, is looked for no sooner by the next one.
-        let head = self.head.take().filter(|_| !std::mem::take(&mut self.ended));
-        let Some(head) = head else {
+        let Some(head) = self.head.take() else {
             std::thread::sleep(SEAT_LOOK);
             return false;
         };
-        let within = Timespec { tv_sec: 0, tv_nsec: SEAT_LOOK.as_nanos() as i64 };
+        let pause = self.pause();
+        std::thread::sleep(pause);
+        let within = Timespec { tv_sec: 0, tv_nsec: (SEAT_LOOK - pause).as_nanos() as i64 };
         let ready = poll(&mut [PollFd::new(&head, PollFlags::IN)], Some(&within));
-        self.ended = ready.is_ok_and(|ready| ready > 0);
-        self.ended
+        let ended = ready.is_ok_and(|ready| ready > 0);
+        self.ended = if ended { self.ended.saturating_add(1) } else { 0 };
+        ended
+    }
+
+    /// At least so long between two looks. A process that ends may still take connections when it has ended the one before; a head
+    /// that lives, and ends each, is not looked for all the time.
+    pub(crate) fn pause(&self) -> Duration {
+        match self.ended {
+            0 => Duration::ZERO,
+            ended => (SEAT_AGAIN * (1 << (ended - 1).min(10))).min(SEAT_LOOK),
+        }
     }
 
     fn taken(&self) -> SeatError {

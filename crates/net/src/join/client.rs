@@ -23,7 +23,7 @@ use super::judge::{called, millis};
 use super::opening;
 use super::proof::Channel;
 use super::verifier::{ByFingerprint, Found};
-use crate::authority::{make_folder, replace};
+use crate::authority::{Lasts, make_folder, replace};
 use crate::name::{Name, Role};
 use crate::protocol::Purpose;
 use crate::tls::{CA, IDENTITY, Identity, IdentityError, SERVED, holder_of, verify};
@@ -124,9 +124,9 @@ impl Admission {
     /// So that [`Identity::load`] finds it there. What lies there is replaced.
     pub fn write(&self, dir: &Path) -> Result<(), IdentityError> {
         make_folder(dir)?;
-        replace(&dir.join(CA), &pem(&self.authority))?;
+        replace(&dir.join(CA), &pem(&self.authority), Lasts::OnDisk)?;
         let identity = format!("{}{}", pem(&self.certificate), self.key.serialize_pem());
-        replace(&dir.join(IDENTITY), &identity)
+        replace(&dir.join(IDENTITY), &identity, Lasts::OnDisk)
     }
 }
 

@@ -62,7 +62,7 @@ impl Head {
             state: NodeState::Alive,
         };
         store.put(row.key(), row.to_value()).unwrap();
-        let token = founded.token(&mut store, None).unwrap();
+        let token = founded.host().token(&mut store, None).unwrap();
         let address = founded.address().to_string();
         let served = founded.open(&store, None, Box::new(|_| {})).unwrap();
         let ends = Arc::new(AtomicBool::new(false));
@@ -303,15 +303,15 @@ fn a_heads_token_is_given_out_again_while_it_is_good() {
     let mut options = EmbeddedOptions::new(home.clone());
     options.node = founded.node();
     let mut store = Embedded::open(options).unwrap();
-    let first = founded.token(&mut store, None).unwrap();
-    let again = founded.token(&mut store, Some(&first)).unwrap();
+    let first = founded.host().token(&mut store, None).unwrap();
+    let again = founded.host().token(&mut store, Some(&first)).unwrap();
     assert_eq!(again.reveal(), first.reveal());
     // Of another cluster, or one that nobody knows any more: another one.
     store.delete(&hoplo_core::control::rows::token_key(first.id())).unwrap();
-    let other = founded.token(&mut store, Some(&first)).unwrap();
+    let other = founded.host().token(&mut store, Some(&first)).unwrap();
     assert_ne!(other.id(), first.id());
     let strange = Token::make(folder.authority("ca").fingerprint()).unwrap();
-    assert_ne!(founded.token(&mut store, Some(&strange)).unwrap().id(), strange.id());
+    assert_ne!(founded.host().token(&mut store, Some(&strange)).unwrap().id(), strange.id());
     // The cluster stays the same, wherever it listens.
     let address = founded.address();
     drop(founded);
@@ -319,7 +319,7 @@ fn a_heads_token_is_given_out_again_while_it_is_good() {
     let founded = Founded::found(&home, Listening::at(None, 0).unwrap()).unwrap();
     drop(taken);
     assert_ne!(founded.address(), address);
-    assert_eq!(founded.token(&mut store, Some(&other)).unwrap().id(), other.id());
+    assert_eq!(founded.host().token(&mut store, Some(&other)).unwrap().id(), other.id());
     let taken = Listening::at(None, founded.address().port());
     assert!(matches!(taken, Err(HeadError::Listen(_))));
 }
