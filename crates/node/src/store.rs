@@ -95,11 +95,7 @@ impl Store {
                 FreeOutcome::Done
             }
             CloseOutcome::Pinned => FreeOutcome::Pinned,
-            // Its writer, who is dead, had closed or freed it itself: nobody reads it. What he wrote into the slot since then nobody heard of.
-            CloseOutcome::Stale => {
-                self.reset_slots(&[location.slot]);
-                FreeOutcome::Done
-            }
+            CloseOutcome::Stale => FreeOutcome::Vanished,
         }
     }
 
@@ -240,7 +236,8 @@ mod tests {
         word.seal();
 
         let location = Location { slot, generation: told.0, offset: 0, len: 100 };
-        assert_eq!(store.free(location, &[]), FreeOutcome::Done);
+        assert_eq!(store.free(location, &[]), FreeOutcome::Vanished);
+        store.reset_slots(&[slot]);
         word.seal();
     }
 }

@@ -181,10 +181,7 @@ impl Memory {
                 FreeOutcome::Done
             }
             Close::Pinned => FreeOutcome::Pinned,
-            Close::Stale => {
-                self.reset_slots(&[location.slot]);
-                FreeOutcome::Done
-            }
+            Close::Stale => FreeOutcome::Vanished,
         }
     }
 

@@ -494,6 +494,8 @@ pub enum FreeOutcome {
     Done,
     /// Somebody reads it; the word is open again.
     Pinned,
+    /// Its writer had freed it already, and this node has not heard so: what the word says now is not of this object.
+    Vanished,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -286,6 +286,17 @@ impl Memory {
         (tenant, bytes)
     }
 
+    /// Its writer, who has left, had freed what lay at `offset`: range and slot are as what else it has.
+    pub(super) fn vacated(&mut self, offset: u64) {
+        let tenant = self.tenants.remove(&offset).expect("a tenant leaves once");
+        let pages = self.pages_alone(offset, tenant.len);
+        let writer = tenant.writer.expect("who frees it has the store mapped");
+        let estate = self.estate_mut(writer);
+        assert!(estate.slots_used.remove(&tenant.slot), "MEM-3: slot {}", tenant.slot);
+        estate.tenant_bytes -= pages.end - pages.start;
+        self.keep(writer);
+    }
+
     /// Of the pages over what is no tenant yet, or no more, those that no tenant touches.
     fn pages_alone(&self, offset: u64, len: u64) -> Range<u64> {
         let mut pages = pages_over(offset, len);

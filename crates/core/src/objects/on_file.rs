@@ -19,7 +19,7 @@ use hoplo_wire::node::ToClient;
 use hoplo_wire::{FailureKind, Location, Reason};
 
 use super::ObjectDirectory;
-use super::event::{Effect, FreeOutcome, Refusal, SpillPlace};
+use super::event::{Effect, Refusal, SpillPlace};
 use super::on_move::{Fate, Move, MoveKind};
 use super::record::State;
 
@@ -122,26 +122,22 @@ impl ObjectDirectory {
         true
     }
 
-    pub(super) fn on_closed(
-        &mut self,
-        ticket: u64,
-        result: FreeOutcome,
-        effects: &mut Vec<Effect>,
-    ) {
+    /// Unless it is `free`, it is pinned.
+    pub(super) fn on_closed(&mut self, ticket: u64, free: bool, effects: &mut Vec<Effect>) {
         let Move { object, kind, fate } =
             self.moves.remove(&ticket).expect("the caller has seen it");
         let MoveKind::Close { location, place } = kind else {
             panic!("ticket {ticket} is {kind:?}, not to close");
         };
-        match (fate, result) {
-            (Fate::Live, FreeOutcome::Done) => {
+        match (fate, free) {
+            (Fate::Live, true) => {
                 self.memory.return_slot(location.slot);
                 let state = State::Spilled { place, queued: false };
                 self.records.get_mut(&object).expect("it lives").state = state;
                 self.note(object, "closed", None);
                 self.restore_if_wanted(object, effects);
             }
-            (Fate::Live, FreeOutcome::Pinned) => {
+            (Fate::Live, false) => {
                 let State::Mapped { place, location, used, .. } = self.map(object, place, location)
                 else {
                     unreachable!("map() makes that state");
@@ -152,11 +148,11 @@ impl ObjectDirectory {
                 self.note(object, "kept", None);
                 self.answer(object, effects);
             }
-            (Fate::Doomed | Fate::Vanished, FreeOutcome::Done) => {
+            (Fate::Doomed | Fate::Vanished, true) => {
                 self.memory.return_slot(location.slot);
                 self.forget(place, effects);
             }
-            (Fate::Doomed | Fate::Vanished, FreeOutcome::Pinned) => {
+            (Fate::Doomed | Fate::Vanished, false) => {
                 self.free(object, location, Some(place), effects);
             }
         }

@@ -97,6 +97,25 @@ impl ObjectDirectory {
         let Some(Move { object, kind, .. }) = self.moves.get(&ticket) else { return };
         let object = *object;
         match (kind, result) {
+            (MoveKind::Free { location, place: None, .. }, FreeOutcome::Vanished)
+                if self.memory.tenant(location.offset).is_some_and(|it| it.writer.is_some()) =>
+            {
+                // A driver that has left. It may write there, and into the slot, for as long as it has the store mapped (NODE-1).
+                let offset = location.offset;
+                self.moves.remove(&ticket);
+                self.memory.vacated(offset);
+                self.progress();
+            }
+            (
+                MoveKind::Free { location, .. }
+                | MoveKind::Evict { location }
+                | MoveKind::Close { location, .. },
+                FreeOutcome::Vanished,
+            ) => {
+                // Its writer is dead. Of what he wrote into the slot since then nobody has heard.
+                effects.push(Effect::ResetSlots { slots: vec![location.slot] });
+                self.on_freed(ticket, FreeOutcome::Done, effects);
+            }
             (MoveKind::Free { location, place, .. }, FreeOutcome::Done) => {
                 let (location, place) = (*location, *place);
                 self.moves.remove(&ticket);
@@ -112,8 +131,12 @@ impl ObjectDirectory {
             (MoveKind::Free { rest, .. }, FreeOutcome::Pinned) => {
                 self.pinned.insert((self.now + *rest, ticket));
             }
-            (MoveKind::Close { .. }, result) => self.on_closed(ticket, result, effects),
-            (MoveKind::Evict { .. }, result) => self.on_evicted(ticket, result, effects),
+            (MoveKind::Close { .. }, result) => {
+                self.on_closed(ticket, result == FreeOutcome::Done, effects);
+            }
+            (MoveKind::Evict { .. }, result) => {
+                self.on_evicted(ticket, result == FreeOutcome::Done, effects);
+            }
             (MoveKind::Spill { .. } | MoveKind::Restore { .. }, _) => {
                 panic!("ticket {ticket} is {kind:?}, not to free");
             }
@@ -175,24 +198,25 @@ impl ObjectDirectory {
         effects.push(Effect::Free { ticket, object, location });
     }
 
-    fn on_evicted(&mut self, ticket: u64, result: FreeOutcome, effects: &mut Vec<Effect>) {
+    /// Unless it is `free`, it is pinned.
+    fn on_evicted(&mut self, ticket: u64, free: bool, effects: &mut Vec<Effect>) {
         let Move { object, kind, fate } = self.moves.remove(&ticket).expect("the caller looked");
         let MoveKind::Evict { location } = kind else {
             panic!("ticket {ticket} is {kind:?}, not to evict");
         };
-        match (fate, result) {
-            (Fate::Live, FreeOutcome::Done) => {
+        match (fate, free) {
+            (Fate::Live, true) => {
                 self.evictions += 1;
                 self.note(object, "evicted", None);
                 self.vacate(object, location, effects);
                 self.forsake(object, location.len, effects);
             }
-            (Fate::Live, FreeOutcome::Pinned) => {
+            (Fate::Live, false) => {
                 self.keep(object, location, effects);
                 self.leave_draining(object, effects);
             }
-            (Fate::Doomed, FreeOutcome::Done) => self.vacate(object, location, effects),
-            (Fate::Doomed, FreeOutcome::Pinned) => self.free(object, location, None, effects),
+            (Fate::Doomed, true) => self.vacate(object, location, effects),
+            (Fate::Doomed, false) => self.free(object, location, None, effects),
             (Fate::Vanished, _) => panic!("{object} was fetched: nobody frees it alone"),
         }
     }

@@ -196,6 +196,33 @@ fn pages_at_the_edge_of_an_object_stay_with_the_driver_that_left() {
     assert_eq!(bench.directory.totals().free_bytes, idle + 8 * MIB);
 }
 
+/// Found by a seed. A driver frees what nobody else holds by itself, and writes there again, before it says so; and its connection broke.
+#[test]
+fn what_a_driver_had_freed_itself_when_it_left_is_its_until_it_unmaps() {
+    for leaves in [true, false] {
+        let mut bench = Bench::new();
+        let location = bench.seal(object(A, 1), MIB, &[]);
+        let idle = bench.directory.totals().free_bytes;
+        let obituary = String::new();
+        bench.feed(match leaves {
+            true => Event::ProcessLeft { process: A, obituary },
+            false => Event::ProcessGone { process: A, obituary },
+        });
+        bench.sweep();
+        let mut effects = bench.feed(Event::Freed { ticket: 1, result: FreeOutcome::Vanished });
+        if leaves {
+            assert_eq!(effects, [], "it may be writing there");
+            assert_eq!(bench.directory.totals().free_bytes, idle);
+            effects = bench.feed(Event::Unmapped { process: A });
+        }
+        let reset = effects
+            .iter()
+            .any(|it| matches!(it, Effect::ResetSlots { slots } if slots.contains(&location.slot)));
+        assert!(reset, "{effects:?}");
+        assert_eq!(bench.directory.totals().granted_bytes, 0);
+    }
+}
+
 #[test]
 fn an_extent_is_returned_only_by_its_owner_and_only_where_it_is_empty() {
     let mut bench = Bench::new();
