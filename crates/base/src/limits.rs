@@ -801,6 +801,9 @@ pub const FAR_VERDICT_WITHIN: Duration = Duration::from_secs(1);
 /// nodes by a client of its own. At first nodes wait for it.
 pub const HEAD_SETTLED_AFTER: Duration = Duration::from_secs(1);
 
+/// A head over control nodes that could not read what dead nodes left tries again so much later.
+pub const LEAD_READS_AGAIN: Duration = Duration::from_millis(100);
+
 /// A node renews its certificate so often: another try or two are left if one fails.
 pub const CERTIFICATE_RENEWED: Duration = Duration::from_secs(8 * 3600);
 

@@ -81,6 +81,8 @@ pub enum Step {
     Joins(u32),
     SaysWhere(u32),
     HearsRows,
+    /// The head, over control nodes, has read what the dead left, or could not.
+    HeadReads,
     Verdict(NodeNumber),
     /// Another daemon goes on as head, with the store of the one that died.
     HeadBegins,
@@ -348,6 +350,7 @@ impl Cluster {
             Step::Joins(at) => self.joins(at),
             Step::SaysWhere(at) => self.says_where(at),
             Step::HearsRows => self.hears_rows(),
+            Step::HeadReads => self.head_reads(),
             Step::Verdict(node) => self.is_declared_dead(node),
             Step::HeadBegins => self.head_begins(),
             Step::HeadIsSilent => self.head_is_silent(),
@@ -444,6 +447,7 @@ impl Cluster {
             }
             return self.done_soon();
         }
+        self.check_wills();
         // Over slow links the last words take their time.
         if self.ends_detached() || self.hosts().any(|host| !host.dead && host.carrier.is_busy()) {
             return self.done_soon();

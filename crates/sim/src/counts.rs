@@ -104,6 +104,8 @@ impl Counts {
         "kills of nodes that somebody is about to fetch from",
         "kills of nodes after others",
         "kills of heads",
+        "nodes that died with their heirs",
+        "reads that failed of what the dead left",
         "nodes that were drained",
         "drained nodes that left",
         "workers that hang",
@@ -155,6 +157,10 @@ impl Counts {
         "heads that went on where a second one died",
         "heads that went on where a third one died",
         "nodes that noticed that there is no head",
+        "reads of what the dead left",
+        "wills of dead homes",
+        "wills that a head read",
+        "ended actors of which a head read",
         "deaths that all had passed",
         "objects that another node had when their home died",
         "copies that nodes were asked for",
@@ -211,6 +217,12 @@ impl Counts {
 
     pub fn add(&mut self, what: &'static str) {
         *self.0.entry(what).or_default() += 1;
+    }
+
+    pub fn add_many(&mut self, what: &'static str, many: usize) {
+        if many > 0 {
+            *self.0.entry(what).or_default() += many as u64;
+        }
     }
 
     pub fn set(&mut self, what: &'static str, count: u64) {

@@ -22,6 +22,7 @@ use crate::client::Client;
 use crate::cluster::{Cluster, Step};
 use crate::faults::Plan;
 use crate::invariants::told_by;
+use crate::lead::Lead;
 use crate::sabotage::Sabotage;
 
 pub struct Daemon {
@@ -52,6 +53,8 @@ pub struct Daemon {
     pub stopped: bool,
     /// Of the node table, not heard yet.
     pub news: VecDeque<(NodeEntry, u64)>,
+    /// Of a head over control nodes.
+    pub lead: Option<Lead>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -96,6 +99,7 @@ impl Daemon {
             strangers: Vec::new(),
             stopped: false,
             news: VecDeque::new(),
+            lead: None,
         }
     }
 
@@ -129,7 +133,14 @@ impl Cluster {
         let Daemon { node, rows, .. } = &mut self.here.daemon;
         let mut effects = Vec::new();
         node.recall(std::mem::take(rows), &mut effects);
-        effects.into_iter().for_each(|effect| self.carry_out_for_node(effect));
+        for effect in effects {
+            if let (Effect::Save { key, value, .. }, Some(lead)) =
+                (&effect, &mut self.here.daemon.lead)
+            {
+                lead.copies.copy(key.clone(), value.clone());
+            }
+            self.carry_out_for_node(effect);
+        }
     }
 
     /// The daemon hears something, and does what follows.
@@ -332,11 +343,20 @@ impl Cluster {
         self.happens(answer);
     }
 
-    /// At a head at once. Of another node it is on its way, and waits while there is no head that has the store.
+    /// At a head that has the store at once. Of another node it is on its way, and waits while there is no head that has the store.
     fn for_control_store(&mut self, effect: Effect) {
-        if self.here.number == self.head() {
+        if self.here.number == self.head() && !self.plan.control_apart {
             return self.control_takes(effect);
         }
+        if let (Effect::Save { key, value, .. }, Some(lead)) = (&effect, &mut self.here.daemon.lead)
+        {
+            lead.copies.writes(key, value);
+        }
+        self.writes_later(effect);
+    }
+
+    /// Behind what is on its way there already.
+    pub fn writes_later(&mut self, effect: Effect) {
         self.here.daemon.control_out.push_back(effect);
         if self.here.daemon.control_out.len() == 1 {
             self.control_takes_soon();
@@ -370,7 +390,7 @@ impl Cluster {
                 self.count("rows written");
                 if key.table == Table::Node && self.plan.nodes > 1 {
                     let entry = NodeEntry::of_value(&value).expect("it is a node's");
-                    return self.row_changes(entry);
+                    return self.head_writes_row(entry);
                 }
                 let store = &mut self.control;
                 let put = if last { store.finish(key, value) } else { store.put(key, value) };

@@ -8,6 +8,7 @@ use hoplo_wire::peer::{FarValue, Known, Peer};
 
 use crate::carrier::{Told, Word};
 use crate::cluster::Cluster;
+use crate::daemon::Daemon;
 
 impl Cluster {
     /// What the node wants of its carrier.
@@ -87,7 +88,12 @@ impl Cluster {
             Word::Member { entry, index } => {
                 self.note(|| format!("daemon hears that {} is {:?}", entry.node, entry.state));
                 if self.here.number == self.head() {
-                    self.here.daemon.node.read_wills(&entry, &self.control);
+                    let Daemon { node, lead, .. } = &mut self.here.daemon;
+                    let rows = lead.as_ref().map_or(&self.control, |lead| lead.copies.rows());
+                    node.read_wills(&entry, rows);
+                    let (wills, ended) = node.wills_read();
+                    self.counts.add_many("wills that a head read", wills);
+                    self.counts.add_many("ended actors of which a head read", ended);
                 }
                 self.happens(Event::Member { entry, index });
             }

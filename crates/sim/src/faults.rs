@@ -62,6 +62,8 @@ pub struct Plan {
     pub node_dies_at: Option<Instant>,
     /// It is not killed: it hears that it is dead to others, and ends in order.
     pub node_is_fenced: bool,
+    /// With it the node that would be its heir, and keeps what it may need for that: of what both knew there are rows alone.
+    pub dies_with_heir: bool,
     /// And a while later another one.
     pub node_dies_again: bool,
     /// Or later, as soon as one has the only copy of what is at home at another node.
@@ -129,6 +131,7 @@ impl Plan {
             node_dies_at: None,
             node_is_fenced: false,
             node_dies_again: false,
+            dies_with_heir: false,
             node_drains_at: None,
             head_falls_at: None,
             headless_for: Duration::ZERO,
@@ -198,6 +201,7 @@ impl Plan {
         };
         plan.heads_fall_more *= 1 + u32::from(apart.one_in(3));
         plan.node_is_fenced = apart.one_in(3);
+        plan.dies_with_heir = apart.one_in(4);
         plan
     }
 
@@ -316,8 +320,14 @@ impl Cluster {
                 None => any.filter(|_| is_late),
             };
             if let Some(victim) = victim {
+                let heir = self.heir_by_table(victim).filter(|heir| living.contains(heir));
+                let heir = heir.filter(|_| self.plan.dies_with_heir);
                 self.next_node_dies_later();
                 self.node_falls(victim);
+                if let Some(heir) = heir {
+                    self.count("nodes that died with their heirs");
+                    self.node_falls(heir);
+                }
             }
         }
         let is_whole = all_came && self.hosts().count() >= self.plan.nodes as usize;

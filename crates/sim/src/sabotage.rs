@@ -88,6 +88,10 @@ pub enum Sabotage {
     FencedSpeak,
     /// A new head gives names before nodes have told it theirs (NAME-1).
     NamesAreNotAwaited,
+    /// A head over control nodes names heirs of which it has just written that they are dead (LEAD-1).
+    BuriedInherit,
+    /// It reads nothing of what the dead left (LEAD-2).
+    NothingIsLeft,
 }
 
 impl Sabotage {
@@ -181,6 +185,16 @@ impl Sabotage {
             Self::FencedSpeak => {
                 plan.nodes = plan.nodes.max(3);
                 plan.node_dies_at = plan.node_dies_at.or(Some(Instant(60_000_000)));
+            }
+            Self::BuriedInherit | Self::NothingIsLeft => {
+                (plan.nodes, plan.control_apart) = (plan.nodes.max(3), true);
+                plan.node_dies_at = plan.node_dies_at.or(Some(Instant(60_000_000)));
+                plan.node_dies_again = true;
+                if self == Self::BuriedInherit {
+                    plan.news_within = Duration::from_millis(200);
+                } else {
+                    (plan.nodes, plan.dies_with_heir) = (plan.nodes.max(4), true);
+                }
             }
             Self::HeldIsUnheard | Self::NamesAreNotAwaited => {
                 plan.node_dies_at = None;

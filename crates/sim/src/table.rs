@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use hoplo_base::{NodeNumber, ResourceSet};
 use hoplo_core::control::rows::node_key;
-use hoplo_core::control::{ControlStore, Entry, NodeEntry, NodeState, store};
-use hoplo_core::node::{Event, Rows, heir_of, settled};
+use hoplo_core::control::{ControlStore, Entry, MemoryStore, NodeEntry, NodeState, store};
+use hoplo_core::node::{Effect, Event, Rows, settled};
 use hoplo_wire::control::Table;
 
 use crate::begin::Beginning;
@@ -18,11 +18,15 @@ use crate::cluster::{Cluster, Step};
 use crate::daemon::Daemon;
 use crate::faults::Plan;
 use crate::host::Host;
+use crate::lead::Lead;
 use crate::memory::Memory;
 use crate::workload::{ZONE, ZONES};
 
+/// What a head over control nodes has not written for so long, it says again.
+const VERDICT_AGAIN: Duration = Duration::from_millis(500);
+
 /// Rows as they are, and the entries of the store that made them so.
-type Rowset = Vec<(NodeEntry, u64)>;
+pub type Rowset = Vec<(NodeEntry, u64)>;
 
 /// The node that begins as the n-th; the first one is the head.
 pub fn number(at: u32) -> NodeNumber {
@@ -31,14 +35,16 @@ pub fn number(at: u32) -> NodeNumber {
 
 /// It runs, and no other one knows of it.
 pub fn begins(plan: &Plan, at: u32, node: NodeNumber) -> Box<Host> {
-    begins_with(plan, at, Beginning { node, rows: Rows::default() })
+    begins_with(plan, at, Beginning { node, rows: Rows::default() }, &MemoryStore::new())
 }
 
-fn begins_with(plan: &Plan, at: u32, beginning: Beginning) -> Box<Host> {
+/// `control`: what the store has.
+fn begins_with(plan: &Plan, at: u32, beginning: Beginning, control: &MemoryStore) -> Box<Host> {
     let number = beginning.node;
     let mut daemon = Daemon::new(plan, beginning, resources(plan, at));
     daemon.node.set_labels(labels(at));
     daemon.node.scheduler.set_labels(labels(at));
+    daemon.lead = (at == 0 && plan.control_apart).then(|| Lead::new(control));
     let memory = Memory::new(plan.capacity_bytes);
     Box::new(Host::new(daemon, memory, Carrier::new(number, plan)))
 }
@@ -131,15 +137,21 @@ impl Cluster {
             _ => self.count("heads that went on where a third one died"),
         }
         self.note(|| format!("{node} goes on as head"));
-        let begun = begins_with(&self.plan, 0, Beginning { node, rows });
+        let begun = begins_with(&self.plan, 0, Beginning { node, rows }, &self.control);
         self.away.insert(node, begun);
         self.is_led_by(node);
         self.row_changes(self.row_of(node, 0, node.to_string()));
         self.goes_to(node);
-        self.recalls();
+        let mut rows = self.rows_at_a_start();
         self.here.daemon.news.clear();
+        self.recalls();
+        if self.here.daemon.lead.is_none() {
+            // What it made of them is written.
+            rows = self.rows_at_a_start();
+            self.here.daemon.news.clear();
+        }
         self.sabotage_new_head();
-        self.tells_rows(self.rows_at_a_start());
+        self.tells_rows(rows);
         if !self.groups().is_empty() {
             self.somebody_looks();
         }
@@ -190,6 +202,9 @@ impl Cluster {
             let NodeEntry { node, address, state, .. } = &entry;
             format!("the table says that {node} is {state:?} at {address:?}")
         });
+        if let NodeState::Dead { .. } = entry.state {
+            self.notes_wills(entry.node);
+        }
         for node in self.living() {
             let news = &mut self.host_mut(node).daemon.news;
             news.push_back((entry.clone(), index));
@@ -218,6 +233,14 @@ impl Cluster {
     }
 
     fn tells_rows(&mut self, rows: Rowset) {
+        let rows = match &self.here.daemon.lead {
+            Some(_) => self.lead_reads(rows),
+            None => rows,
+        };
+        self.carrier_is_told(rows);
+    }
+
+    pub fn carrier_is_told(&mut self, rows: Rowset) {
         for (entry, index) in rows {
             self.tells_carrier(Told::Row { entry: Box::new(entry), index });
         }
@@ -227,24 +250,26 @@ impl Cluster {
         if self.is_headless() {
             return self.after(Duration::from_millis(1), Step::Verdict(node));
         }
+        let entry = self.entry_of(node);
+        if entry.state.is_dead() {
+            return;
+        }
         self.count("nodes that were declared dead");
-        self.row_is_dead(node, "it was killed");
+        self.goes_to(self.head());
+        let heir = self.heir_by_verdict(node);
+        let state = NodeState::Dead { why: "it was killed".to_string(), heir };
+        let entry = NodeEntry { state, ..entry };
+        if self.here.daemon.lead.is_none() {
+            return self.row_changes(entry);
+        }
+        self.writes_later(Effect::Save { key: entry.key(), value: entry.to_value(), last: false });
+        // If this head dies before, the next one is to say so.
+        self.after(VERDICT_AGAIN, Step::Verdict(node));
     }
 
     pub fn entry_of(&self, node: NodeNumber) -> NodeEntry {
         let row = self.control.get(&node_key(node)).expect("it joined");
         NodeEntry::from_row(&row).expect("it is a node's")
-    }
-
-    fn row_is_dead(&mut self, node: NodeNumber, why: &str) {
-        let entry = self.entry_of(node);
-        let mut nodes = Vec::new();
-        store::rows(&self.control, Table::Node, |_, row| {
-            nodes.push(NodeEntry::from_row(row).expect("it is a node's"));
-        });
-        let heir = heir_of(node, nodes.iter());
-        let state = NodeState::Dead { why: why.to_string(), heir };
-        self.row_changes(NodeEntry { state, ..entry });
     }
 
     /// All have passed every death up to this entry.
@@ -293,7 +318,9 @@ impl Cluster {
         if self.is_headless() {
             return self.at_node(self.head(), self.now, Step::Verdict(node));
         }
-        self.row_is_dead(node, hoplo_core::node::DRAINED);
+        let (why, heir) = (hoplo_core::node::DRAINED.to_string(), self.heir_by_table(node));
+        let state = NodeState::Dead { why, heir };
+        self.row_changes(NodeEntry { state, ..self.entry_of(node) });
     }
 
     /// A node that is not the head.

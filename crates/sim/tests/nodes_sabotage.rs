@@ -122,3 +122,13 @@ fn a_fenced_node_that_goes_on_telling_is_found() {
         &["but was to start again", "failed for no reason: ActorDied"],
     );
 }
+
+#[test]
+fn an_heir_that_was_buried_just_before_is_found() {
+    shows(Sabotage::BuriedInherit, 2000, &["LEAD-1"]);
+}
+
+#[test]
+fn what_the_dead_left_and_a_head_over_control_nodes_does_not_read_is_missed() {
+    shows_in(Sabotage::NothingIsLeft, 600..=2000, &["FAR-9"]);
+}

@@ -55,6 +55,7 @@
 //!   not buried yet.
 //! - NODE-5: who is to be killed before its pid is known is killed when that comes.
 
+pub mod copies;
 mod environments;
 mod event;
 mod far;

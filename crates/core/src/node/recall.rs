@@ -16,9 +16,8 @@ use hoplo_wire::peer::KnownActor;
 use hoplo_wire::{Failure, FailureKind};
 
 use super::far::will_of;
-use super::{Effect, Node};
+use super::{Effect, Node, heir_of};
 use crate::actors::life::{ActorRow, Former};
-use crate::claims;
 use crate::control::{
     ActorEntry, ActorPhase, ControlStore, Entry, EventEntry, FunctionEntry, GroupEntry, JobEntry,
     NodeEntry, NodeState, TaskEntry, TaskState, store,
@@ -101,7 +100,7 @@ impl Rows {
             NodeState::Alive | NodeState::Draining if living.contains(&entry.node) => None,
             // A head that did not say that it ends.
             NodeState::Alive | NodeState::Draining => {
-                Some((entry.node, claims::heir(entry.node, living.iter().copied())?))
+                Some((entry.node, heir_of(entry.node, self.nodes.iter().filter(lives))?))
             }
         });
         Others { heirs: heirs.collect(), living }

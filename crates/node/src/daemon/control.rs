@@ -218,9 +218,7 @@ impl Control {
             if !lead.is_certain() {
                 return Some(Err(Refusal::Busy("this head may be none any more".to_string())));
             }
-            lead.buries(node);
-            let living = far.nodes().filter(|entry| !lead.is_dead(entry.node));
-            entry.state = NodeState::Dead { why, heir: heir_of(node, living) };
+            entry.state = NodeState::Dead { why, heir: lead.copies.buries(node, far.nodes()) };
             far.bury(ticket, expected, &entry);
             return None;
         }
@@ -230,7 +228,7 @@ impl Control {
     /// A verdict about it was not written.
     pub(crate) fn spares(&mut self, node: NodeNumber) {
         if let Some(lead) = &mut self.lead {
-            lead.spares(node);
+            lead.copies.spares(node);
         }
     }
 
@@ -418,7 +416,7 @@ impl Control {
 
     /// Of a head over control nodes.
     fn copies(&self) -> Option<&MemoryStore> {
-        self.lead.as_ref().map(|lead| lead.copies())
+        self.lead.as_ref().map(|lead| lead.copies.rows())
     }
 
     /// Of a head: its rows, or those of which it has copies.
@@ -475,15 +473,12 @@ impl Control {
             Store::Memory(store) => store,
             Store::Kept(kept) => &mut kept.store,
             Store::Far(far) => {
-                match (&mut self.lead, key.table) {
-                    (Some(lead), Table::Job) => lead.copy(key.clone(), value.clone()),
-                    // A head before this one, which is dead by its row.
-                    (Some(lead), Table::Node) => {
+                if let Some(lead) = &mut self.lead {
+                    lead.copies.writes(&key, &value);
+                    if key.table == Table::Node {
                         let entry = NodeEntry::of_value(&value).expect("this program made it");
-                        lead.buries(entry.node);
                         return far.change(&entry);
                     }
-                    (Some(_) | None, _) => {}
                 }
                 return far.save(key, value, last);
             }
@@ -666,7 +661,7 @@ impl Daemon {
         for effect in effects {
             if let (Effect::Save { key, value, .. }, Some(lead)) = (&effect, &mut self.control.lead)
             {
-                lead.copy(key.clone(), value.clone());
+                lead.copies.copy(key.clone(), value.clone());
             }
             self.carry_out(effect);
         }

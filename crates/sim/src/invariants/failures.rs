@@ -128,7 +128,9 @@ impl Cluster {
         let unknown = !self.books.facts.is_told(actor); // its constructor's arguments failed before
         self.books.facts.is_dead(actor)
             || unknown
-            || (self.was_lost_with_somebody(actor.handle()) && !self.goes_on_elsewhere(actor))
+            || (self.was_lost_with_somebody(actor.handle())
+                && !self.goes_on_elsewhere(actor)
+                && !self.books.willed.contains(&actor))
             || self.is_argument_of_lineage(actor.handle()) // which holds no handles (seed 2212261)
             || creator.is_some_and(|creator| self.job_has_ended(creator.job))
     }

@@ -16,7 +16,7 @@ mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hoplo_base::{ObjectId, ProcessId, TaskId};
+use hoplo_base::{ActorId, ObjectId, ProcessId, TaskId};
 
 use crate::cluster::Cluster;
 use facts::Facts;
@@ -52,6 +52,8 @@ pub struct Books {
     /// Calls that were taken back, and from whom.
     revoked: BTreeMap<(ProcessId, u64), ProcessId>,
     order: Order,
+    /// Actors whose rows had a will when their home died (FAR-9).
+    pub willed: BTreeSet<ActorId>,
 }
 
 impl Books {

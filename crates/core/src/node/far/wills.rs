@@ -69,6 +69,11 @@ impl Node {
         self.read_jobs_of_dead(entry.node, store);
     }
 
+    /// How many it has read, and how many actors of which the rows say that they ended, for the death that it hears of next.
+    pub fn wills_read(&self) -> (usize, usize) {
+        (self.far.wills.len(), self.far.ended.len())
+    }
+
     /// Their home is dead.
     pub(super) fn execute_wills(&mut self) {
         for actor in std::mem::take(&mut self.far.ended) {

@@ -562,3 +562,29 @@ fn replies_wait_for_nobody_where_no_other_node_lives() {
     assert_eq!(at_home.acknowledged(), Some(1));
     assert_eq!(at_home.logs(2), Some(2));
 }
+
+/// Found by a seed. A node that has a number, and has not said yet where it is, cannot be told what the dead head knew.
+#[test]
+fn the_heir_of_a_dead_head_has_said_where_it_is() {
+    for placed in [vec![2, 3], vec![3], vec![]] {
+        let nodes = (0..4).map(|at| {
+            let entry = node_entry(at, NodeState::Alive);
+            let says = at == 0 || placed.contains(&at);
+            NodeEntry { address: if says { entry.address } else { String::new() }, ..entry }
+        });
+        let rows = Rows { nodes: nodes.collect(), ..Rows::default() };
+        let mut head = shell(4);
+        head.node.recall(rows, &mut head.effects);
+        let written = head.effects.iter().find_map(|effect| match effect {
+            Effect::Save { value, .. } => NodeEntry::of_value(value).ok(),
+            _ => None,
+        });
+        let Some(NodeEntry { node, state: NodeState::Dead { heir: Some(heir), .. }, .. }) = written
+        else {
+            panic!("the head before it is dead: {written:?}");
+        };
+        assert_eq!(node, number(0));
+        let may = if placed.is_empty() { vec![4] } else { placed };
+        assert!(may.iter().any(|at| number(*at) == heir), "{heir}, not one of {may:?}");
+    }
+}
