@@ -20,7 +20,7 @@
 //! nothing of it stays with them. Or it is fenced: it hears that it is dead to the others before these do, and ends in order. So may the head: for up to some seconds there is none, and then another node goes on as head with its rows (`table`). What other nodes write
 //! is late, and waits meanwhile, unless the control nodes live elsewhere: then the head has copies of rows, and what it writes is late as well (`lead`). Programs make placement groups (`groups`), and ask for labels that some nodes have.
 //!
-//! Not simulated with several nodes: questions (`asks`), a fourth death of a head, a fourth one of other nodes,
+//! Not simulated with several nodes: questions (`asks`), a fourth death of a head, a fifth one of other nodes,
 //! nodes that go on past their verdict for longer than it takes them to end (the judge itself is tried in `crates/core/src/members`), talk windows that are full,
 //! frames of a link in bytes. That NREF-6 is taken away cannot show here (`docs/internals/references.md`); the model check of references
 //! misses it.

@@ -79,7 +79,7 @@ fn what_nodes_hold_and_a_new_head_does_not_hear_is_missed() {
 
 #[test]
 fn a_name_that_a_new_head_gives_too_early_is_two_actors() {
-    shows_in(Sabotage::NamesAreNotAwaited, 400..=3000, &["two actors"]);
+    shows_in(Sabotage::NamesAreNotAwaited, 5000..=8000, &["two actors"]);
 }
 
 #[test]
