@@ -1112,6 +1112,9 @@ pub const MEMBER_PROBE_WITHIN: Duration = Duration::from_millis(300);
 /// works again.
 pub const MEMBER_PROBE_DIALS: Duration = Duration::from_millis(80);
 
+/// It dials again sooner if the connection ends: after so long, and then after twice as long.
+pub const MEMBER_PROBE_RESTS: Duration = Duration::from_millis(2);
+
 /// Who probes a node for a judge says after this time that it found nothing.
 pub const MEMBER_WITNESS_WITHIN: Duration = Duration::from_millis(200);
 

@@ -64,6 +64,17 @@ fn number(at: u32) -> NodeNumber {
 
 impl Side {
     fn start(folder: &std::path::Path, at: u32, bulk: Box<dyn Bulk>) -> Self {
+        let ip = "127.0.0.1".parse().unwrap();
+        let part = |cluster: &Cluster| Part::Member { ip, head: cluster.nodes[0].clone() };
+        Self::start_as(folder, at, bulk, part)
+    }
+
+    fn start_as(
+        folder: &std::path::Path,
+        at: u32,
+        bulk: Box<dyn Bulk>,
+        part: impl FnOnce(&Cluster) -> Part,
+    ) -> Self {
         let number = number(at);
         let name = format!("{:x}", number.number());
         let path = folder.join("cluster.json");
@@ -74,8 +85,7 @@ impl Side {
         let (segment, _fd) = Segment::create().unwrap();
         let poller = Poller::new().unwrap();
         let wake = poller.bell(1).unwrap();
-        let head = cluster.nodes[0].clone();
-        let part = Part::Member { ip: "127.0.0.1".parse().unwrap(), head };
+        let part = part(&cluster);
         let started =
             Carrier::start(&cluster, number, name, part, wake.clone(), Arc::clone(&segment), bulk);
         let carrier = started.unwrap().0;
@@ -592,6 +602,46 @@ fn a_node_is_not_heard_before_its_row_has_come() {
     two.until(|two| heard(two, peer).is_some());
     let row = heard(&two, |word| matches!(word, Word::Member { index: 3, .. }));
     assert!(row < heard(&two, peer), "{:?}", two.far.heard);
+}
+
+/// The kernel ends what a killed process has open one after the other: its port may take a probe, which ends then, and refuse the next one.
+#[test]
+fn a_probe_that_ends_without_a_word_is_made_again_at_once() {
+    let dir = std::env::temp_dir().join(format!("hoplo-carry-{}-probed", std::process::id()));
+    let _ = std::fs::remove_dir_all(&dir);
+    Cluster::of_head(&dir, NOWHERE).unwrap();
+    let _folder = Folder(dir.clone());
+    let judge = |_: &Cluster| Part::Judge { address: NOWHERE.to_string(), seeks: false };
+    let mut head = Side::start_as(&dir, 0, Box::new(NoBulk), judge);
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = port.local_addr().unwrap().to_string();
+    let entry = NodeEntry { node: number(1), address, ..*head.row(NodeState::Alive) };
+    head.carrier.tell(Told::Row { entry: Box::new(entry), version: 1, index: 1 });
+    // Another probe is made no sooner than that.
+    let at_once = limits::MEMBER_PROBES_AGAIN;
+    let ends = std::thread::spawn(move || {
+        let mut dialled = None::<Instant>;
+        loop {
+            drop(port.accept().unwrap());
+            if dialled.replace(Instant::now()).is_some_and(|before| before.elapsed() < at_once) {
+                return;
+            }
+        }
+    });
+    let mut verdict = None;
+    let start = Instant::now();
+    while verdict.is_none() && start.elapsed() < SOON {
+        head.turn(Duration::from_millis(100));
+        for word in std::mem::take(&mut head.heard) {
+            if let Word::Verdict { ticket, why, .. } = word {
+                verdict = ends.is_finished().then(|| why.to_string());
+                // It was silent, in a test that got no CPU: it is judged again.
+                head.carrier.tell(Told::NoVerdict { ticket });
+            }
+        }
+    }
+    let why = verdict.expect("it is probed again at once");
+    assert!(why.contains("nobody listens at its address"), "{why}");
 }
 
 #[test]

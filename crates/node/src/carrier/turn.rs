@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use hoplo_base::NodeNumber;
 use hoplo_base::limits::{
-    LINK_REDIAL_FIRST, LINK_REDIAL_LAST, MEMBER_HEARD, MEMBER_PROBE_DIALS, MEMBER_PROBE_WITHIN,
-    MEMBER_WITNESS_WITHIN,
+    LINK_REDIAL_FIRST, LINK_REDIAL_LAST, MEMBER_HEARD, MEMBER_PROBE_DIALS, MEMBER_PROBE_RESTS,
+    MEMBER_PROBE_WITHIN, MEMBER_WITNESS_WITHIN,
 };
 use hoplo_core::control::{NodeEntry, NodeState};
 use hoplo_core::link::{self, Connection};
@@ -98,6 +98,8 @@ struct Probing {
     address: String,
     /// When another connection is tried.
     again: Instant,
+    /// If this one ends without a word, after so long.
+    rest: Duration,
 }
 
 /// When a process does not drain its ring.
@@ -433,10 +435,11 @@ impl Turn {
         match self.links.get(&link) {
             None => {}
             Some(End::Link(connection, _)) => self.link_closed(link, *connection, why),
-            Some(End::Probe) => {
-                let found = if refused { member::Found::Refused } else { member::Found::Silent };
-                self.found(link, found);
-            }
+            Some(End::Probe) => match why {
+                Gone::Refused { .. } => self.found(link, member::Found::Refused),
+                Gone::Broken { .. } => self.probe_ended(link),
+                Gone::Unfit { .. } => self.found(link, member::Found::Silent),
+            },
             Some(End::Head) => {
                 self.links.remove(&link);
                 self.head_gone(refused);
@@ -464,7 +467,17 @@ impl Turn {
         let within = if asked_by.is_some() { MEMBER_WITNESS_WITHIN } else { MEMBER_PROBE_WITHIN };
         let until = Instant::now() + within;
         let address = address.to_string();
-        self.dial_probe(Probing { ticket, target, asked_by, until, address, again: until });
+        let (again, rest) = (until, MEMBER_PROBE_RESTS);
+        self.dial_probe(Probing { ticket, target, asked_by, until, address, again, rest });
+    }
+
+    /// That process may be ending: then its port took this connection before it closed, and refuses a later one. Silence it is when time is up.
+    fn probe_ended(&mut self, link: LinkId) {
+        self.links.remove(&link);
+        if let Some(probing) = self.probes.get_mut(&link) {
+            probing.again = probing.until.min(Instant::now() + probing.rest);
+            probing.rest = (2 * probing.rest).min(MEMBER_PROBE_DIALS);
+        }
     }
 
     fn dial_probe(&mut self, probing: Probing) {
