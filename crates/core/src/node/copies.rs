@@ -72,10 +72,11 @@ impl Copies {
         match key.table {
             Table::Job => self.copy(key.clone(), value.to_vec()),
             // A head before this one, which is dead by its row.
-            Table::Node if let Ok(entry) = NodeEntry::of_value(value) => {
-                if entry.state.is_dead() {
-                    self.buried.insert(entry.node);
-                }
+            Table::Node
+                if let Ok(entry) = NodeEntry::of_value(value)
+                    && entry.state.is_dead() =>
+            {
+                self.buried.insert(entry.node);
             }
             _ => {}
         }
