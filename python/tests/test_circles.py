@@ -29,6 +29,7 @@ LEFT: dict[str, list[set[str]]] = {
             "host",
             "invariants",
             "kernel",
+            "lead",
             "table",
             "wires",
             "workload",
