@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hoplo_base::NodeNumber;
-use hoplo_core::control::rows::home_of_actor_key;
+use hoplo_core::control::rows::{actor_key, home_of_actor_key};
 use hoplo_core::control::{
     ActorEntry, ActorPhase, ControlStore, Entry, MemoryStore, NodeEntry, NodeState, Row, Table,
     store,
@@ -139,12 +139,17 @@ impl Cluster {
         }
     }
 
-    /// FAR-9: who is in charge of them now knows them, and has begun them again.
+    /// FAR-9: who is in charge of them now knows them, and has begun them again; or they ended since, as their rows say: one whose arguments are
+    /// lost ends when it begins (seed 6205093).
     pub fn check_wills(&self) {
         for &actor in &self.books.willed {
             let rows = |host: &Host| host.daemon.node.actors.row(actor);
             let mut known = self.hosts().filter(|host| !host.dead).filter_map(rows);
+            let row = self.control.get(&actor_key(actor));
+            let row = row.and_then(|row| ActorEntry::from_row(&row).ok());
+            let has_ended = row.is_none_or(|it| it.state == ActorPhase::Dead && !it.lost);
             let goes_on = self.books.facts.is_dead(actor) || known.any(|row| !row.lost);
+            let goes_on = goes_on || has_ended;
             assert!(
                 goes_on,
                 "FAR-9: {actor} left a will, and nobody goes on with it\n{}",
