@@ -17,10 +17,11 @@ use std::collections::BTreeSet;
 use hoplo_base::NodeNumber;
 use hoplo_wire::control::{Change, Key, Row};
 
+use super::far::{has_ended, will_of};
 use super::heir_of;
 use crate::control::rows::node_key;
 use crate::control::{
-    ActorEntry, ActorPhase, ControlStore, Entry, MemoryStore, NodeEntry, NodeState, Table, store,
+    ActorEntry, ControlStore, Entry, MemoryStore, NodeEntry, NodeState, Table, store,
 };
 
 /// What a new head makes something of.
@@ -32,9 +33,8 @@ pub const READ_AT_A_DEATH: [Table; 2] = [Table::Actor, Table::Job];
 /// Of what is read at a death: whether something is made of it.
 pub fn is_left_by_the_dead(table: Table, row: &Row) -> bool {
     table != Table::Actor
-        || ActorEntry::from_row(row).is_ok_and(|entry| {
-            entry.will.is_some() || entry.state == ActorPhase::Dead && !entry.lost
-        })
+        || ActorEntry::from_row(row)
+            .is_ok_and(|entry| will_of(&entry).is_some() || has_ended(&entry))
 }
 
 #[derive(Debug)]

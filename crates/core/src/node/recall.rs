@@ -86,8 +86,13 @@ impl Rows {
 impl Rows {
     /// The next number that this store gives to a node. Where two ask, the row that is created decides.
     pub fn next_number(&self, random: u32) -> NodeNumber {
-        let last = self.nodes.iter().map(|entry| entry.node).max();
-        last.map_or_else(|| NodeNumber::first_given(random), NodeNumber::next_given)
+        let first = || NodeNumber::first_given(random);
+        self.last_number().map_or_else(first, NodeNumber::next_given)
+    }
+
+    /// The last number that it has given.
+    pub fn last_number(&self) -> Option<NodeNumber> {
+        self.nodes.iter().map(|entry| entry.node).max()
     }
 
     fn others(&self) -> Others {

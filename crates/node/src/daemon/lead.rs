@@ -76,8 +76,7 @@ impl Lead {
         let late = |error: Unavailable| StartError::Seat(SeatError::Store(error.why));
         let copies = registry.copy(&RECALLED).map_err(late)?;
         let rows = Rows::read(&copies);
-        let last = rows.nodes.iter().map(|entry| entry.node).max();
-        let node = registry.add_head(random_u32()?, last, row).map_err(late)?;
+        let node = registry.add_head(random_u32()?, rows.last_number(), row).map_err(late)?;
         // By the connections that are there: the ones of `far` are made meanwhile.
         let nodes = registry.nodes().map_err(late)?;
         let driver = Driver::new(&cluster).map_err(StartError::Io)?;
@@ -116,7 +115,9 @@ impl Lead {
                     return passed.changes;
                 }
                 Ok(read) => read,
-                Err(TryRecvError::Disconnected) => Err(unread("no thread could be started")),
+                Err(TryRecvError::Disconnected) => {
+                    Err(Unavailable { why: "no thread could be started".to_string() })
+                }
             };
             let read = read.map_err(|Unavailable { why }| {
                 journal::log(format_args!("what dead nodes left is not read yet: {why}"));
@@ -146,10 +147,6 @@ impl Lead {
         let _ = std::thread::Builder::new().name("hoplo:wills".to_string()).spawn(read);
         self.reading = Some(rows);
     }
-}
-
-fn unread(why: &str) -> Unavailable {
-    Unavailable { why: why.to_string() }
 }
 
 impl std::fmt::Debug for Lead {

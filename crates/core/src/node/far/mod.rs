@@ -65,7 +65,7 @@ use crate::transfer::Transfer;
 pub use drain::DRAINED;
 pub(super) use groups::is_of_groups;
 pub use members::{heir_among, heir_of, outlived, settled};
-pub(super) use wills::will_of;
+pub(super) use wills::{has_ended, will_of};
 
 #[derive(Debug)]
 pub(super) struct Far {

@@ -38,6 +38,11 @@ pub(in crate::node) fn will_of(actor: &ActorEntry) -> Option<&KnownActor> {
     actor.will.as_deref().filter(|_| actor.state != ActorPhase::Dead)
 }
 
+/// By itself, or since somebody killed it: its heir is not to start it again.
+pub(in crate::node) fn has_ended(actor: &ActorEntry) -> bool {
+    actor.state == ActorPhase::Dead && !actor.lost
+}
+
 impl Node {
     /// Of a head, which hears next what its store says of this node: if that died, the wills of all that it was in charge of, and the jobs
     /// of its drivers.
@@ -57,8 +62,7 @@ impl Node {
                 theirs.extend(ActorEntry::from_row(row));
             }
         });
-        let has_ended = |row: &&ActorEntry| row.state == ActorPhase::Dead && !row.lost;
-        let ended = theirs.iter().rev().filter(has_ended).map(|row| row.actor);
+        let ended = theirs.iter().rev().filter(|row| has_ended(row)).map(|row| row.actor);
         self.far.ended = ended.take(ENDED_ACTORS_TOLD_MAX).collect();
         let wills = theirs.into_iter().filter_map(|row: ActorEntry| {
             let known = will_of(&row)?.clone();
