@@ -552,8 +552,8 @@ def kill(actor: ActorProxy[Any], *, no_restart: bool = True) -> None:
     """Ends an actor's process now, in the middle of what it does.
 
     Calls that run or wait raise ActorDiedError. With `no_restart=False` the actor starts again if
-    it has `max_restarts` left. To let it finish the calls made before, drop all its handles, or
-    call `actor.__hoplo_terminate__.remote()`.
+    it has `max_restarts` left, and calls made after this wait for that. To let it finish the calls
+    made before, drop all its handles, or call `actor.__hoplo_terminate__.remote()`.
 
     >>> counter = Counter.remote()
     >>> hoplo.kill(counter)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
-from . import _core, _options, _strategy
+from . import _core, _options, _parts, _strategy
 from ._folding import Fold, check_op
 from .exceptions import HoploError
 
@@ -26,12 +26,8 @@ _COME_TOGETHER_WITHIN = 0.05
 ring; others are folded as they come."""
 
 _COMES_WITHIN = 5.0
-"""Seconds that nodes keep what was folded so far for a member that does not come: it lies in
-memory, and cannot go to disk."""
-
-_PART_BYTES_MIN = 64 * 1024
-"""Arrays of an `all_to_all` from this size on come from the member itself. Smaller ones are
-objects of their own, which come with their calls."""
+"""Seconds that nodes keep what was folded so far for a member that does not come, or is not made
+again: it lies in memory, and cannot go to disk."""
 
 _TRIES_MAX = 4
 """Nodes may die, and objects move, while members are folded on their way."""
@@ -189,13 +185,21 @@ def gather(refs: Sequence[Ref], *, on: Any = None) -> Ref:
     """A ref of the list of all values, in the order of `refs`.
 
     The list is made at the caller's node, or at the node `on`, as with `reduce`. Values may be of
-    any kind. `get` raises what a member raised.
+    any kind. Arrays of those that are known to be at other nodes come to their place in the list;
+    what else comes is copied there. `get` raises what a member raised.
 
     >>> hoplo.get(hoplo.gather([hoplo.put("a"), hoplo.put("b")]))
     ['a', 'b']
     """
     given = _refs("gather", refs)
-    return _one(_task("hoplo.gather", _gather, 1, _where(on)).remote(*given))
+    collect = _task("hoplo.gather", _parts.collect, 1, _where(on))
+    comes = _core.is_stored if on is not None else _core.is_elsewhere
+    coming = [ref for ref in dict.fromkeys(given) if comes(ref)]
+    if not coming:
+        return _one(collect.remote([], *given))
+    look = _task("hoplo.gather", _parts.look, 1, None).options(_near_first=True)
+    looked = {ref: look.remote([ref]) for ref in coming}
+    return _one(collect.remote([], *(looked.get(ref, ref) for ref in given)))
 
 
 def scatter(ref: Ref, n: int) -> list[Ref]:
@@ -241,10 +245,10 @@ def all_to_all(refs: Sequence[Ref]) -> list[Ref]:
     if _all_small(given):
         turned = _task("hoplo.all_to_all", _turn, n, None).remote(members, *given)
         return [turned] if n == 1 else list(turned)
-    deal = _task("hoplo.all_to_all", _deal, n, None).options(_near_first=True)
+    deal = _task("hoplo.all_to_all", _parts.deal, n, None).options(_near_first=True)
     dealt = [deal.remote(ref, n, member, [ref]) for member, ref in zip(members, given, strict=True)]
     parts = [[one] for one in dealt] if n == 1 else dealt
-    collect = _task("hoplo.all_to_all", _collect, 1, None).options(_near_first=True)
+    collect = _task("hoplo.all_to_all", _parts.collect, 1, None).options(_near_first=True)
     columns = zip(given, zip(*parts, strict=True), strict=True)
     return [_one(collect.remote([ref], *column)) for ref, column in columns]
 
@@ -365,17 +369,25 @@ def _on_their_way(op: str, refs: list[Ref], for_all: bool) -> Any:
             return folded
     if not _are_stored(refs):
         return None
+
+    def come_again(lost: list[int], within: float | None = _COMES_WITHIN) -> bool:
+        coming = list(dict.fromkeys(refs[at] for at in lost))
+        if coming and _core.wait(coming, len(coming), within, True)[1]:
+            return False
+        for ref in coming:
+            _core.get(ref)  # it is made again, and here, or that failed
+        return True
+
     for attempt in range(_TRIES_MAX):
-        # What cannot go round may go along a chain.
-        made = _core.fold_members(op, refs, for_all and attempt == 0)
         try:
+            # What cannot go round may go along a chain.
+            made = _core.fold_members(op, refs, for_all and attempt == 0, come_again)
             if isinstance(made, _core.Folded):
                 return made
             _, again, lost = made
             if not again:
                 return None
-            for at in lost:
-                _core.get(refs[at])  # as soon as it is made again, it is here
+            come_again(lost, None)
         except HoploError:
             return None
     return None
@@ -415,58 +427,6 @@ def _are_stored(refs: list[Ref]) -> bool:
     return True
 
 
-def _gather(*values: Any) -> list[Any]:
-    return list(values)
-
-
-class _Place(NamedTuple):
-    """An array that lies in a member, in place of it: it is fetched from there."""
-
-    member: Ref
-    at: int
-    """Its number in the member."""
-    node: int
-    """Has the member in its store."""
-    start: int
-    """Of its first byte in the bytes of the member."""
-    dtype: Any
-    shape: tuple[int, ...]
-
-    def read(self) -> Any:
-        return _core.get(self.member)[self.at]
-
-
-def _collect(_lies_near: list[Ref], *parts: Any) -> Any:
-    if not any(isinstance(part, _Place) for part in parts):
-        return list(parts)
-    return _assembled(parts) or [
-        part.read() if isinstance(part, _Place) else part for part in parts
-    ]
-
-
-def _assembled(parts: Sequence[Any]) -> Any:
-    """A list of them, with those that lie at other nodes fetched into it. None: they cannot be had
-    so."""
-    import numpy as np
-
-    here = _core.this_node()
-    items: list[Any] = []
-    wanted = []
-    for part in parts:
-        if not isinstance(part, _Place):
-            items.append(part)
-        elif part.node == here:
-            items.append(part.read())
-        else:
-            # Nobody touches its memory.
-            array = np.empty(part.shape, part.dtype)
-            address = array.__array_interface__["data"][0]
-            wanted.append((address, array.nbytes, part.member, part.node, part.start))
-            array.flags.writeable = False
-            items.append(array)
-    return _core.assemble(items, wanted) if wanted else items
-
-
 def _all_small(refs: list[Ref]) -> bool:
     """All are there, and none in a store: to bring them together costs less than a task."""
     each = list(dict.fromkeys(refs))
@@ -478,7 +438,7 @@ def _scatter(value: Any, n: int, whose: str) -> Any:
     import numpy as np
 
     if not isinstance(value, np.ndarray):
-        return _deal(value, n, whose)
+        return _parts.deal(value, n, whose)
     if value.ndim == 0:
         raise ValueError(
             f"{whose} is an array of shape (), which has no first axis to be cut along: put an "
@@ -491,41 +451,10 @@ def _scatter(value: Any, n: int, whose: str) -> Any:
     return value if n == 1 else np.array_split(value, n)
 
 
-def _deal(value: Any, n: int, whose: str, member: Sequence[Ref] = ()) -> Any:
-    kind = type(value).__name__
-    if not isinstance(value, list | tuple):
-        raise TypeError(f"{whose} is of type {kind}: a list or tuple of {n} items is needed")
-    if len(value) != n:
-        raise ValueError(
-            f"{whose} is a {kind} of {len(value)} items: {n} are needed, one for each part"
-        )
-    dealt = _places(value, member[0]) if member else value
-    return dealt[0] if n == 1 else dealt
-
-
-def _places(value: Any, member: Ref) -> Any:
-    """In place of large arrays where they lie, if there is nothing but arrays in the member."""
-    import numpy as np
-
-    sizes = [item.nbytes if isinstance(item, np.ndarray) else 0 for item in value]
-    if max(sizes) < _PART_BYTES_MIN:
-        return value
-    places = _core.places_of(member)
-    if places is None or [size for _, size in places] != [size for size in sizes if size]:
-        return value
-    here, starts = _core.this_node(), iter(places)
-    dealt = []
-    for at, (item, size) in enumerate(zip(value, sizes, strict=True)):
-        start = next(starts)[0] if size else 0
-        by_place = size >= _PART_BYTES_MIN and item.flags.c_contiguous
-        dealt.append(_Place(member, at, here, start, item.dtype, item.shape) if by_place else item)
-    return dealt
-
-
 def _turn(members: list[str], *values: Any) -> Any:
     """Of rows, the columns."""
     n = len(values)
-    rows = [_deal(value, n, whose) for whose, value in zip(members, values, strict=True)]
+    rows = [_parts.deal(value, n, whose) for whose, value in zip(members, values, strict=True)]
     return rows if n == 1 else [list(column) for column in zip(*rows, strict=True)]
 
 

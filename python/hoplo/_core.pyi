@@ -206,7 +206,10 @@ class Folded:
         """A ref of the value. ValueError if it is an object already."""
 
 def fold_members(
-    op: str, refs: list[ObjectRef[Any]], for_all: bool
+    op: str,
+    refs: list[ObjectRef[Any]],
+    for_all: bool,
+    come_again: Callable[[list[int]], bool] | None = None,
 ) -> Folded | tuple[str, bool, list[int]]:
     """What all of these, which lie in stores, give together.
 
@@ -214,6 +217,9 @@ def fold_members(
     node has any more. `op` is "sum", "prod", "min", "max" or "mean"; nodes make no mean of whole
     numbers, nor of float16 and bfloat16. Waits until it is made, on its way to this node. With
     `for_all` the task that runs returns it first, and nodes that have members are to have it, too.
+
+    Where nodes die and the others can go on, `come_again` is called with the places of members that
+    are lost, and says whether these are there again. Without it, or if not, the reduce is given up.
     """
 
 def fold_as_they_come(
@@ -233,6 +239,9 @@ def places_of(ref: ObjectRef[Any]) -> list[tuple[int, int]] | None: ...
 def this_node() -> int: ...
 def is_stored(ref: ObjectRef[Any]) -> bool:
     """Whether this process knows that it has a value, which lies in the store of some node."""
+
+def is_elsewhere(ref: ObjectRef[Any]) -> bool:
+    """Whether this process knows that it has a value, which lies in the store of another node."""
 
 def cancel(target: Any, force: bool, recursive: bool) -> None:
     """Checked arguments of `hoplo.cancel`: an ObjectRef or ObjectRefGenerator."""

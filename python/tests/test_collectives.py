@@ -13,7 +13,7 @@ import pytest
 from conftest import eventually
 
 import hoplo
-from hoplo import _collectives
+from hoplo import _parts
 from hoplo._folding import NAMED_OPS, Fold
 
 LARGE = 300_000
@@ -668,9 +668,13 @@ def test_all_to_all_turns_rows_into_columns(how):
 def dealt(refs):
     """How the items of a member go to their lists, and what comes of those that are places."""
     value = hoplo.get(refs[0])
-    items = _collectives._places(value, refs[0])
-    read = [item.read() if isinstance(item, _collectives._Place) else item for item in items]
-    return [type(item).__name__ for item in items], read
+    places = hoplo._core.places_of(refs[0])
+    for wrong in (places and places[:-1], places and [*places, (0, 8)], places and places[1:]):
+        assert _parts.laid_out(value, refs[0], wrong) is None
+    laid = _parts.laid_out(value, refs[0], places)
+    if laid is None:
+        return [type(item).__name__ for item in value], value
+    return [type(item).__name__ for item in laid.value], laid.filled(_parts.Place.read)
 
 
 def test_large_arrays_of_a_member_are_dealt_by_their_place():
@@ -684,13 +688,21 @@ def test_large_arrays_of_a_member_are_dealt_by_their_place():
         np.ones((2, large // 2), "i4"),
     ]
     kinds, read = hoplo.get(dealt.remote([hoplo.put(member)]))
-    assert kinds == ["ndarray", "_Place", "ndarray", "ndarray", "ndarray", "_Place"]
+    assert kinds == ["ndarray", "Place", "ndarray", "ndarray", "ndarray", "Place"]
     for item, want in zip(read, member, strict=True):
         np.testing.assert_array_equal(item, want)
         assert item.dtype == want.dtype
-    for other in ("text", np.array(["text"]), [np.zeros(3)], 5):
+
+    def nested():
+        one = [np.full(large, 1, "f4"), np.zeros(3)]
+        return {"a": one, "b": (np.full(large, 2.0),), "c": {3: np.full((2, large), 3, "i1")}}
+
+    kinds, read = hoplo.get(dealt.remote([hoplo.put([*member, nested()])]))
+    assert kinds[1:] == ["Place", "ndarray", "ndarray", "ndarray", "Place", "dict"]
+    np.testing.assert_equal(read[-1], nested())
+    for other in ("text", np.array(["text"]), [np.zeros(3), "text"], 5):
         kinds, read = hoplo.get(dealt.remote([hoplo.put([*member, other])]))
-        assert "_Place" not in kinds, "there is something else than arrays in it"
+        assert "Place" not in kinds, f"there is something else than arrays in it: {other!r}"
     kinds, _ = hoplo.get(dealt.remote([hoplo.put(member[-1:] * 2)]))
     assert kinds == ["ndarray", "ndarray"], "an array that is in it twice"
 

@@ -12,7 +12,7 @@ from conftest import eventually
 from processes import Notes, alive, objects_left
 
 import hoplo
-from hoplo.exceptions import OwnerDiedError
+from hoplo.exceptions import OwnerDiedError, WorkerCrashedError
 
 NODE = {"num_cpus": 2}
 
@@ -71,6 +71,39 @@ def test_a_value_that_was_nested_twice():
     kill(pid)
     gc.collect()
     assert hoplo.get(hoplo.get(ref)["deep"])[-1] == 7
+
+
+@pytest.mark.parametrize("stored", [False, True], ids=["in-the-call", "in-an-argument"])
+@pytest.mark.parametrize("size", [10, 1_000_000], ids=["small", "stored"])
+def test_what_an_actor_keeps_of_a_call_outlives_a_caller_that_is_killed_meanwhile(
+    size, stored, gate, tmp_path
+):
+    notes = Notes(tmp_path / "callers")
+
+    @hoplo.remote
+    class Keeper:
+        def keep(self, refs):
+            self.refs = refs
+            gate.wait()
+
+        def read(self):
+            return [bytes(value)[0] for value in hoplo.get(self.refs)]
+
+    @hoplo.remote(max_retries=0)
+    def call(keeper):
+        notes.add(os.getpid())
+        refs = [hoplo.put(value_of_size(size, i)) for i in range(5)]
+        hoplo.get(keeper.keep.remote(hoplo.put(refs) if stored else refs))
+
+    keeper = Keeper.remote()
+    killed = call.remote(keeper)
+    eventually(gate.arrived)
+    kill(notes.pids()[0])
+    with pytest.raises(WorkerCrashedError):
+        hoplo.get(killed)
+    assert len(objects_left()) >= 5
+    gate.open()
+    assert hoplo.get(keeper.read.remote()) == list(range(5))
 
 
 @pytest.mark.near

@@ -76,15 +76,17 @@ class Lab:
         rate: float | None = None,
         home: bool = False,
         one_name: bool = False,
+        disk: int | None = None,
     ) -> None:
         """`rate` in bits a second. With `home`, all machines share one; with `one_name`, they have
-        the same host name."""
+        the same host name; with `disk`, each has a disk of its own of so many bytes."""
         if why := why_not():
             raise NoLab(why)
         sweep()
         self.name = f"{PREFIX}{_mark()}-{next(_serials)}"
         self.rate = rate
         self._one_name = one_name
+        self._disk = disk
         self.machines: list[Machine] = []
         self._made: list[str] = []
         self._ended = False
@@ -164,6 +166,22 @@ class Lab:
         finally:
             self.heal(number)
 
+    @contextlib.contextmanager
+    def full_disk(self, number: int) -> Iterator[None]:
+        """For as long as the block no byte more can be written to its disk."""
+        assert self._disk, "the machines share the disk of this one"
+        folder = self[number].folder
+        filling = folder / "filling"
+        try:
+            with filling.open("wb") as file:
+                while left := (disk := os.statvfs(folder)).f_bavail * disk.f_frsize:
+                    # Else somebody was faster.
+                    with contextlib.suppress(OSError):
+                        os.posix_fallocate(file.fileno(), file.seek(0, os.SEEK_END), left)
+            yield
+        finally:
+            filling.unlink(missing_ok=True)
+
     @staticmethod
     def stop(pid: int) -> None:
         os.kill(pid, signal.SIGSTOP)
@@ -225,8 +243,11 @@ class Lab:
             self.shape(number, self.rate)
         folder = self.folder / str(number)
         own = self.folder / "home" if home else folder / "home"
-        for path in (folder, own):
-            path.mkdir(mode=0o700, exist_ok=True)
+        folder.mkdir(mode=0o700)
+        if self._disk:
+            size = f"size={self._disk},mode=700"
+            _run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(folder)])
+        own.mkdir(mode=0o700, exist_ok=True)
         # All of these replace themselves, so that the pid is the program's.
         name = "node" if self._one_name else f"node{number}"
         named = f'echo {name} > /proc/sys/kernel/hostname && exec "$@"'
@@ -277,6 +298,10 @@ def _take_away(namespaces: list[str], folder: Path) -> None:
     for namespace in namespaces:
         with contextlib.suppress(OSError):
             _ip("netns", "del", namespace, check=False)
+    for machine in folder.glob("*"):
+        if machine.is_mount():
+            with contextlib.suppress(OSError):
+                _run(["umount", "--lazy", str(machine)], check=False)
     shutil.rmtree(folder, ignore_errors=True)
 
 

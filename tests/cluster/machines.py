@@ -87,9 +87,11 @@ def with_variable(name: str, value: str) -> set[int]:
 
 
 def kill(pids: set[int]) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    """All at once: none of them sees that another one has died."""
+    for how in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, how)
 
 
 # ------------------------------------------------------------------------------- machines

@@ -10,9 +10,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 from far import Far, cluster
+from machines import until
 
 import hoplo
 from hoplo import _core
+from hoplo.util.state import list_tasks
 
 ELEMENTS = 300_000
 
@@ -407,9 +409,49 @@ def test_a_part_of_an_object_is_fetched_to_its_place_or_it_cannot_be_had_so(far:
     assert hoplo.get(assembles.remote([ref], node + 1000, half)) == no, "there is no such node"
     assert hoplo.get(assembles.remote([ref], None, half)) == no, "it is not here"
     assert hoplo.get(assembles.remote([ref], node, start + size)) == no, "it is not so long"
-    with pytest.raises(ValueError, match="a part is no array of the items"):
-        hoplo.get(assembles.remote([ref], node, half, broken=True))
+    broken = assembles.remote([ref], node, half, broken=True)
+    assert hoplo.get(broken) == no, "it is none of the items' arrays"
     del ref, array
+
+
+def value_of_kind(kind: int) -> Any:
+    n = ELEMENTS
+    kinds: list[Any] = [
+        np.arange(n, dtype="i4"),
+        {"a": np.full(n, 1.0), "b": [np.zeros(3), np.full(n, 2.0), np.zeros((0, 4))], "c": {}},
+        (np.full((n, 2), 3, ml_dtypes.bfloat16), np.full(n, 4.0)),
+        [np.full((1000, 300), 5.0, order="F"), np.full(n, 6.0)],
+        {1: np.full(n, 7.0), "a": "text"},
+        "x" * 300_000,
+        8,
+    ]
+    return kinds[kind]
+
+
+def gathered(far: Far, nodes: list[int], kinds: list[int], at: int | None) -> tuple[Any, Any]:
+    """The values, which must be right, and at which nodes their members are then."""
+    make = hoplo.remote(value_of_kind)
+    rows = [on(far, node, make).remote(kind) for node, kind in zip(nodes, kinds, strict=True)]
+    hoplo.wait(rows, num_returns=len(rows), fetch_local=False)
+    values = hoplo.get(hoplo.gather([*rows, rows[0]], on=None if at is None else far.ids[at]))
+    np.testing.assert_equal(values, [value_of_kind(kind) for kind in [*kinds, kinds[0]]])
+    places = hoplo.experimental.object_locations(rows)
+    return values, [[far.number(node) for node in places[row]["node_ids"]] for row in rows]
+
+
+@pytest.mark.parametrize("at", [None, 0, 2])
+def test_arrays_that_are_gathered_come_to_their_places(far: Far, at: int | None) -> None:
+    nodes = [1, 2, 3, 1]
+    values, places = gathered(far, nodes, [0, 1, 2, 3], at)
+    assert [type(value) for value in values] == [np.ndarray, dict, tuple, list, np.ndarray]
+    assert not values[0].flags.writeable
+    assert places == [[node] for node in nodes], "no other node has one whole"
+
+
+@pytest.mark.parametrize("at", [None, 3])
+def test_values_of_any_kind_are_gathered(far: Far, at: int | None) -> None:
+    nodes, kinds = [1, 2, 3, 1, 2, 3, 1, 0, 0], [4, 1, 2, 3, 0, 5, 6, 1, 5]
+    gathered(far, nodes, kinds, at)
 
 
 def large_row(at: int) -> list[Any]:
@@ -448,3 +490,25 @@ def test_all_to_all_of_more_than_a_store_holds(make_far: Any) -> None:
         assert [(part[0], part[-1]) for part in column] == [
             (10.0 * at + to,) * 2 for at in range(2)
         ]
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["at-once", "half-way"])
+def test_a_gather_goes_on_when_a_node_dies(make_far: Any, late: bool) -> None:
+    far = make_far(4)
+    make = hoplo.remote(large_row)
+    rows = [
+        make.options(scheduling_strategy=far.on(node, soft=True)).remote(node) for node in (1, 2, 3)
+    ]
+    hoplo.wait(rows, num_returns=3, fetch_local=False)
+    made = hoplo.gather(rows)
+    if late:
+        # Three tasks have told where its arrays lie, and the fourth one fetches them.
+        until(
+            lambda: (
+                len(list_tasks(filters=[("name", "=", "hoplo.gather"), ("state", "=", "FINISHED")]))
+                >= 3
+            )
+        )
+    far.kill_node(3)
+    for at, row in enumerate(hoplo.get(made, timeout=60), 1):
+        assert [(part[0], part[-1]) for part in row] == [(10.0 * at + to,) * 2 for to in range(3)]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import textwrap
 import time
 from pathlib import Path
 from typing import Any
@@ -229,3 +232,45 @@ def test_a_job_whose_drivers_node_died_ran_until_the_head_started_again(make_far
 
     for machine in (far.machines[0], far.machines[2]):
         until(lambda m=machine: jobs(m) == ["ended"], what="it is known that it ended")
+
+
+SHARES = textwrap.dedent("""
+    import os, sys, hoplo
+    from hoplo.util.scheduling_strategies import NodeAffinitySchedulingStrategy as At
+    ids = sys.argv[2].split(",")
+    hoplo.init(address=sys.argv[1], namespace="shares")
+    @hoplo.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)
+    class Kept:
+        def pid(self):
+            return os.getpid()
+    @hoplo.remote(num_cpus=0)
+    def makes(name):
+        options = {"name": name, "lifetime": "detached"} if name else {}
+        return hoplo.get(Kept.options(**options).remote().pid.remote())
+    def at(number):
+        return At(ids[number], soft=False)
+    near = Kept.options(name="near", lifetime="detached", scheduling_strategy=at(0)).remote()
+    hoplo.get([near.pid.remote(), makes.options(scheduling_strategy=at(1)).remote("")])
+    hoplo.get(makes.options(scheduling_strategy=at(2)).remote("far"))
+""")
+
+
+def test_a_detached_actor_starts_again_when_no_other_node_needs_its_class(make_far: Any) -> None:
+    """The first node that had no use for it any more deleted it for all."""
+    far = make_far(3)
+    session, ids = str(far.machines[0].session), ",".join(far.ids)
+    subprocess.run([sys.executable, "-c", SHARES, session, ids], check=True, timeout=60)
+    head = far.machines[0]
+    [job] = [row["job_id"] for row in head.listed("jobs") if row["namespace"] == "shares"]
+
+    def left() -> list[Any]:
+        rows = [row for row in head.listed("workers") if row["job_id"] == job]
+        return [row for row in rows if row["node"] == far.ids[1] or row["kind"] == "driver"]
+
+    until(lambda: not left(), 10, "its job has ended, and left that node")
+    for name in ("near", "far"):
+        actor = hoplo.get_actor(name, namespace="shares")
+        pid = hoplo.get(actor.pid.remote(), timeout=20)
+        os.kill(pid, signal.SIGKILL)
+        assert hoplo.get(actor.pid.remote(), timeout=30) != pid
+        hoplo.kill(actor)

@@ -148,3 +148,17 @@ def test_a_detached_group_was_lost_with_a_head_whose_disk_was_full(make_far: Any
     assert other.run(FINDS_GROUP) is True
     rows = other.listed("placement-groups")
     assert [row["name"] for row in rows if row["state"] != "REMOVED"] == ["kept"], "and no other"
+
+
+def test_a_node_that_is_stopped_is_dead_by_its_head_and_waits_for_none(make_far: Any) -> None:
+    far = make_far(3)
+    far.killed.add(1)
+    far.machines[1].leave()
+    rows = {row["NodeID"]: row for row in far.machines[0].listed("nodes")}
+    stopped = rows[far.ids[1]]
+    assert (stopped["State"], stopped["Reason"]) == ("DEAD", "it was stopped")
+    far.kill_daemon(0)
+    far.killed.add(2)
+    pid = far.machines[2].pid
+    far.machines[2].leave()
+    until(lambda: not alive(pid), 10, "its daemon has ended")

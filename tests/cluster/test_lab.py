@@ -28,6 +28,18 @@ def nothing_is_left_of(name: str, folder: Path) -> bool:
 # ------------------------------------------------------------------------------- the lab itself
 
 
+def test_to_a_full_disk_nothing_can_be_written_until_it_is_over(make_lab: Any) -> None:
+    lab = make_lab(nodes=2, disk=8 << 20)
+    first, second = (machine.folder / "written" for machine in lab.machines)
+    with lab.full_disk(1):
+        with pytest.raises(OSError, match="No space left"):
+            first.write_bytes(b"x")
+        assert second.write_bytes(b"x") == 1
+    assert first.write_bytes(b"x") == 1
+    lab.end()
+    assert not lab.folder.exists()
+
+
 def test_machines_reach_each_other_and_nobody_else(make_lab: Any) -> None:
     lab = make_lab(nodes=3)
     names = [machine.command("uname", "-n").stdout.strip() for machine in lab.machines]

@@ -1,7 +1,7 @@
 """Random programs over six nodes while machines fail: `make soak-cluster`. Needs root.
 
     node 1    the head, without CPUs; dies and is started again on its folder
-    node 2    the driver's; nothing befalls it but cuts that nobody notices
+    node 2    the driver's; nothing befalls it but cuts that nobody notices, and a full disk
     node 3-6  die, are stopped, are cut off, and join again; their workers are killed
 
 With every third seed, or if asked for, any of three machines may be head:
@@ -11,10 +11,10 @@ With every third seed, or if asked for, any of three machines may be head:
     node 4    the driver's
     node 5-7  as nodes 3 to 6 above
 
-Every value is compared with what plain Python computes (`programs.py`). Something happens every
-second, and with every second seed all processes are stopped for moments (`hiccups.py`). Then all is
-healed, and on no node anything may be left. The first thing that is wrong ends the run, and tells
-the seed:
+Now and then the disk of a machine is full for a moment. Every value is compared with what plain
+Python computes (`programs.py`). Something happens every second, and with every second seed all
+processes are stopped for moments (`hiccups.py`). Then all is healed, and on no node anything may be
+left. The first thing that is wrong ends the run, and tells the seed:
 
     SOAK_SEED=123 SOAK_SECONDS=60 make soak-cluster
 """
@@ -57,9 +57,11 @@ class Cluster:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.lab = Lab(nodes=max(self.others))
+        self.lab = Lab(nodes=max(self.others), disk=512 << 20)
         self.deaths = self.lab.folder / "deaths"
-        self.deaths.touch()
+        self.full_disks = self.lab.folder / "full_disks"
+        for file in (self.deaths, self.full_disks):
+            file.touch()
         self.counts: Counter[str] = Counter()
         self.began = time.monotonic()
         self.begin()
@@ -81,7 +83,8 @@ class Cluster:
         machine = self.lab[self.driver]
         seed = self.random.randrange(1 << 32)
         program = str(HERE / "cluster_driver.py")
-        line = [sys.executable, program, str(seed), str(seconds), str(self.deaths)]
+        line = [sys.executable, program, str(seed), str(seconds)]
+        line += [str(self.deaths), str(self.full_disks)]
         return subprocess.Popen(
             [*machine.prefix, *line],
             env=machine.environment(PYTHONPATH=str(HERE)),
@@ -103,6 +106,7 @@ class Cluster:
             (1, self.long_cut),
             (1, self.head_dies),
             (1, self.node_leaves),
+            (1, self.disk_is_full),
         ]
 
     def something_happens(self) -> None:
@@ -168,6 +172,13 @@ class Cluster:
         with self.lab.without(number):
             time.sleep(LONG_S)  # so long it is cut off
         self.back(self.lab[number])
+
+    def disk_is_full(self) -> None:
+        """Of any machine, also of the head and of the driver's."""
+        number = self.random.randint(1, len(self.lab.machines))
+        self.full_disks.write_text(f"{number}\n")
+        with self.lab.full_disk(number):
+            time.sleep(self.random.uniform(0, 2))  # so long nothing can be written
 
     def head_dies(self) -> None:
         self.head.kill()

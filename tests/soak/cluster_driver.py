@@ -21,7 +21,7 @@ from typing import Any
 from programs import Node, Program, Wrong
 
 import hoplo
-from hoplo.exceptions import ActorDiedError, ObjectLostError, OwnerDiedError
+from hoplo.exceptions import ActorDiedError, ObjectLostError, OutOfDiskError, OwnerDiedError
 
 PROGRAMS = 2
 STORE_BYTES = 64 << 20
@@ -43,9 +43,10 @@ class Gone(Exception):
 class ClusterProgram(Program):
     """Results of the driver's own tasks are made again; others are lost with a node that dies."""
 
-    def __init__(self, *arguments: Any, deaths: str) -> None:
+    def __init__(self, *arguments: Any, deaths: str, full_disks: str) -> None:
         super().__init__(*arguments)
         self.deaths = deaths
+        self.full_disks = full_disks
 
     def is_sure(self, node: Node) -> bool:
         large = any(below.size >= KEPT_ARGUMENT_BYTES for below in node.below)
@@ -67,10 +68,15 @@ class ClusterProgram(Program):
             step()
         except Gone:
             self.counts["lost"] += 1
+        except OutOfDiskError:
+            if not os.path.getsize(self.full_disks):
+                raise
+            self.counts["disk full"] += 1
 
 
 def main() -> None:
-    seed, seconds, deaths = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
+    seed, seconds = int(sys.argv[1]), float(sys.argv[2])
+    told = {"deaths": sys.argv[3], "full_disks": sys.argv[4]}
     hoplo.init(address="auto", log_to_driver=False)
     end = time.monotonic() + seconds
     counts: Counter[str] = Counter()
@@ -78,7 +84,7 @@ def main() -> None:
 
     def play(number: int) -> None:
         share = STORE_BYTES // PROGRAMS
-        program = ClusterProgram(str(number), seed * 10 + number, share, end, deaths=deaths)
+        program = ClusterProgram(str(number), seed * 10 + number, share, end, **told)
         try:
             counts.update(program.run())
         except BaseException:

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use hoplo_base::ActorId;
 use hoplo_base::limits::{ASK_PATIENCE, SIGNALS_PERIOD};
 use hoplo_base::limits::{CONTROL_KEY_BYTES_MAX, CONTROL_VALUE_BYTES_MAX};
-use hoplo_core::session::{CreateActor, Effect};
+use hoplo_core::session::CreateActor;
 use hoplo_wire::control::Refusal;
 use hoplo_wire::node::{ActorCreated, KvOperation, ToClient, ToNode};
 use hoplo_wire::{Failure, FailureKind};
@@ -126,7 +126,7 @@ impl Client {
     pub fn kill_actor(&self, actor: ActorId, no_restart: bool) {
         self.with(|session, now, effects| match no_restart {
             true => session.kill_actor(now, actor, effects),
-            false => effects.push(Effect::Node(ToNode::ActorKill { actor, no_restart })),
+            false => session.end_worker_of(actor, effects),
         });
     }
 

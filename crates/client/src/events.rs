@@ -147,19 +147,19 @@ impl Client {
             ToClient::LeaseFailed { key, failure } => Event::LeaseFailed { key, failure },
             ToClient::WorkerBlocked { worker } => Event::WorkerBlocked { worker },
             ToClient::ProcessGone { process, obituary, unstarted: far } => {
-                self.worker.disconnect(process);
                 let mut core = self.core.lock();
-                self.drain(&mut core);
+                let core = &mut *core;
+                let named = self.worker.disconnect(process);
+                core.session.takes_over(self.now(), process, &named, &mut core.effects);
+                self.drain(core);
                 let mut peer = core.peers.remove(&process);
                 let mut unstarted = peer.as_mut().map(|peer| peer.unstarted()).unwrap_or_default();
                 unstarted.extend(far);
                 if peer.is_some_and(|peer| !peer.overflow.is_empty()) {
                     core.overflowing -= 1;
                 }
-                return self.pass_to_session(
-                    &mut core,
-                    Event::ProcessGone { process, obituary, unstarted },
-                );
+                return self
+                    .pass_to_session(core, Event::ProcessGone { process, obituary, unstarted });
             }
             ToClient::Revoked { worker, seqs, mut kept } => {
                 let mut core = self.core.lock();

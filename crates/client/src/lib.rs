@@ -64,7 +64,7 @@ pub use hoplo_core::session::{Call, CallOptions, StreamLook, SubmitError};
 pub use hoplo_core::worker::journal::Room;
 pub use hoplo_shm::FileRoom;
 pub use lending::TakesArguments;
-pub use reduces::{Made, Reducing};
+pub use reduces::{ComeAgain, Made, Reducing};
 pub use turn::Patience;
 pub use values::{Allocation, StoreError};
 pub use why::{CallWaits, RunningCall};

@@ -11,6 +11,9 @@ use crate::ask::{GivesUp, answer_of};
 use crate::client::Client;
 use crate::values::Allocation;
 
+/// Gets members made again of which every copy is lost, and waits until they are there. False: it gives up.
+pub type ComeAgain<'a> = &'a mut dyn FnMut(&[ObjectId]) -> bool;
+
 impl Client {
     /// What all of these give together, which lie in stores and which this process holds. It is written and not sealed.
     /// Waits for the daemon (no GIL).
@@ -19,8 +22,9 @@ impl Client {
         wish: Wish,
         members: Vec<ObjectId>,
         gives_up: GivesUp<'_>,
+        come_again: ComeAgain<'_>,
     ) -> Result<Made, NoReduce> {
-        self.begin_reduce(wish, members, false)?.made(gives_up)
+        self.begin_reduce(wish, members, false)?.made(gives_up, come_again)
     }
 
     /// With `more` others come with [`Reducing::add`].
@@ -45,6 +49,12 @@ impl Client {
         let stored = |object| matches!(core.session.value(object), Some(Value::Stored(_)));
         objects.iter().all(|object| stored(*object))
     }
+
+    /// Whether this process knows that it has a value, and that another node has it.
+    pub fn is_elsewhere(&self, object: ObjectId) -> bool {
+        let lies_at = self.core.lock().session.lies_at(object);
+        lies_at.is_some_and(|(node, _)| node != self.welcome.node)
+    }
 }
 
 /// What nodes fold for this process. Who has one waits for what is made, or gives it up.
@@ -63,12 +73,27 @@ impl Reducing {
     }
 
     /// Waits for it (no GIL).
-    pub fn made(self, gives_up: GivesUp<'_>) -> Result<Made, NoReduce> {
-        match answer_of(&self.receiver, None, gives_up) {
-            Some(answer) => self.take(Some(answer)),
-            None => {
-                self.give_up();
-                Err(NoReduce::new("it was given up", false))
+    pub fn made(
+        mut self,
+        gives_up: GivesUp<'_>,
+        come_again: ComeAgain<'_>,
+    ) -> Result<Made, NoReduce> {
+        loop {
+            match answer_of(&self.receiver, None, gives_up) {
+                Some(ToClient::Reduced { result: Err(no), .. }) if no.goes_on => {
+                    if !come_again(&no.lost) {
+                        self.client.say(&ToNode::ReduceOver { request: self.request });
+                        return Err(NoReduce { goes_on: false, ..no });
+                    }
+                    let was = self.request;
+                    (self.request, self.receiver) = self.client.requests.lock().open();
+                    self.client.say(&ToNode::ReduceMended { request: self.request, was });
+                }
+                Some(answer) => return self.take(Some(answer)),
+                None => {
+                    self.give_up();
+                    return Err(NoReduce::new("it was given up", false));
+                }
             }
         }
     }

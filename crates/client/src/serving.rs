@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hoplo_base::limits::BLOCKED_AFTER;
-use hoplo_base::{ActorId, ProcessId, TaskId};
+use hoplo_base::{ActorId, ObjectId, ProcessId, TaskId};
 use hoplo_core::session::{Effect, brings_tokens};
 use hoplo_core::worker::{BecomeActor, Found, Leave, Next, cuts};
 use hoplo_shm::{SleepKind, Slept, WriteError};
@@ -53,6 +53,9 @@ impl Client {
         let mut unread = None;
         let taken = machine.take(|caller, inbound| look(caller, inbound, &mut unread));
         if let Some(taken) = taken {
+            if let Next::Call(call) = &taken.next {
+                machine.took(call.caller, &call.frame);
+            }
             drop(machine);
             if taken.takes_back {
                 self.core.lock().writer.send(&ToNode::Unblocked);
@@ -187,8 +190,17 @@ impl Client {
             self.write_reply(to, &replies, last, &returned[from..], finished && idle);
         }
         if finished {
-            self.worker.machine().ended(task);
+            let held = self.worker.machine().ended(to, task);
+            if !held.is_empty() {
+                self.let_go(&held);
+            }
         }
+    }
+
+    /// What this process held for a caller that died.
+    #[cold]
+    fn let_go(&self, held: &[ObjectId]) {
+        self.with(|session, now, effects| session.drop_all(now, held, effects));
     }
 
     /// Also when the caller is gone: then the daemon gives the room of stored results back. True: some of what
@@ -284,7 +296,7 @@ impl Client {
     }
 
     pub fn actor_started(&self, actor: ActorId, incarnation: u32, result: Result<(), Failure>) {
-        self.worker.machine().ended(actor.0);
+        let _names_nothing = self.worker.machine().ended(self.welcome.process, actor.0);
         self.with(|session, now, effects| {
             session.before_reply(now, session.me(), &[], effects);
             effects.push(Effect::Node(ToNode::ActorStarted { actor, incarnation, result }));

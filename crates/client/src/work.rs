@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use hoplo_base::{FunctionId, Map, ProcessId};
+use hoplo_base::{FunctionId, Map, ObjectId, ProcessId};
 use hoplo_core::worker;
 use hoplo_shm::Spins;
 use parking_lot::{Mutex, MutexGuard};
@@ -38,12 +38,13 @@ impl Worker {
         self.machine.lock()
     }
 
-    /// The caller is gone: what it had queued is dropped, replies to it go nowhere.
-    pub(crate) fn disconnect(&self, caller: ProcessId) {
-        let inbound = self.machine().disconnected(caller);
-        if let Some(inbound) = inbound {
+    /// The caller is gone: what it had queued is dropped, replies to it go nowhere. What its calls name that go on here is held from now on.
+    pub(crate) fn disconnect(&self, caller: ProcessId) -> Vec<ObjectId> {
+        let left = self.machine().disconnected(caller);
+        if let Some(inbound) = left.port {
             inbound.replies.lock().closed = true;
         }
+        left.named
     }
 
     pub(crate) fn close(&self) {

@@ -289,8 +289,7 @@ impl Daemon {
                 let far = far.map_err(StartError::NotTaken)?;
                 let mut control = Control::of_joined(far);
                 if let Some(why) = python.and_then(|ours| control.other_python(ours)) {
-                    control.leave(joined.node, &why);
-                    // It is declared dead, if it cannot say so itself.
+                    // Its head finds out: nobody listens at the address of its row.
                     let _ = control.close();
                     session.close(goes_on);
                     return Err(StartError::Python(why));
@@ -840,7 +839,12 @@ impl Daemon {
         };
         // Of one that was declared dead the verdict stays: it names who goes on with what it had.
         if self.fenced.is_none() {
-            self.control.leave(self.node.config().node, why);
+            self.control.leave(self.node.config().node, why, || {
+                if let Some(carrier) = &self.carrier {
+                    carrier.tell(Told::Leaves { why: why.to_string() });
+                    carrier.ring();
+                }
+            });
         }
         // The cluster goes on, if need be with another head.
         let goes_on = self.stays || self.control.is_over();

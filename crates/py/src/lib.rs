@@ -104,7 +104,7 @@ mod _core {
     #[pymodule_export]
     use super::placement::{create_group, group_ready, remove_group, wait_group};
     #[pymodule_export]
-    use super::reduces::{Folded, fold_as_they_come, fold_members, is_stored};
+    use super::reduces::{Folded, fold_as_they_come, fold_members, is_elsewhere, is_stored};
     #[pymodule_export]
     use super::refs::{_holds_ref, _restore_ref, ObjectRef};
     #[pymodule_export]

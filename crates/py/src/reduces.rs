@@ -45,26 +45,42 @@ impl Folded {
 
 /// What all of these give together. Or why nodes cannot make it on their way, whether another try may help, and the places
 /// in the list of those that are lost. `op`: sum, prod, min, max or mean. `for_all`: the task that runs returns it, and nodes that
-/// have members read that.
+/// have members read that. `come_again` is called with such places while nodes keep what they have, and says whether those members are
+/// there again. None, or if not: it is given up.
 #[pyfunction]
+#[pyo3(signature = (op, refs, for_all, come_again = None))]
 pub(crate) fn fold_members<'py>(
     py: Python<'py>,
     op: &str,
     refs: Vec<PyRef<'py, ObjectRef>>,
     for_all: bool,
+    come_again: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let session = session::current(py)?;
     let wish = wish(py, op, refs.len(), for_all)?;
     let members = ids(&session, &refs)?;
     drop(refs);
+    let places = |lost: &[ObjectId]| -> Vec<usize> {
+        (0..members.len()).filter(|at| lost.contains(&members[*at])).collect()
+    };
+    let mut raised = None;
     let made = python::interruptible(py, |gives_up: GivesUp<'_>| {
-        session.client.reduce(wish, members.clone(), gives_up)
+        session.client.reduce(wish, members.clone(), gives_up, &mut |lost| {
+            let Some(come_again) = &come_again else { return false };
+            let called = Python::attach(|py| {
+                come_again.call1(py, (places(lost),)).and_then(|come| come.extract::<bool>(py))
+            });
+            called.unwrap_or_else(|error| {
+                raised = Some(error);
+                false
+            })
+        })
     })?;
-    match made {
-        Ok(made) => Ok(Folded::new(py, made)?.into_any()),
-        Err(NoReduce { why, again, lost }) => {
-            let places = (0..members.len()).filter(|at| lost.contains(&members[*at]));
-            (why, again, places.collect::<Vec<_>>()).into_bound_py_any(py)
+    match (made, raised) {
+        (_, Some(error)) => Err(error),
+        (Ok(made), None) => Ok(Folded::new(py, made)?.into_any()),
+        (Err(NoReduce { why, again, lost, .. }), None) => {
+            (why, again, places(&lost)).into_bound_py_any(py)
         }
     }
 }
@@ -103,7 +119,10 @@ pub(crate) fn fold_as_they_come<'py>(
         }
         if !more {
             let reducing = reducing.take().expect("it has begun");
-            let made = python::interruptible(py, |gives_up: GivesUp<'_>| reducing.made(gives_up))?;
+            // What comes one after the other is no chain that goes on.
+            let made = python::interruptible(py, |gives_up: GivesUp<'_>| {
+                reducing.made(gives_up, &mut |_| false)
+            })?;
             return made.ok().map(|made| Folded::new(py, made)).transpose();
         }
     }
@@ -134,4 +153,12 @@ pub(crate) fn is_stored(py: Python<'_>, r#ref: PyRef<'_, ObjectRef>) -> PyResult
     let session = session::current(py)?;
     let object = r#ref.id_in(&session)?;
     Ok(session.client.are_stored(&[object]))
+}
+
+/// Whether this process knows that it has a value, which lies in the store of another node.
+#[pyfunction]
+pub(crate) fn is_elsewhere(py: Python<'_>, r#ref: PyRef<'_, ObjectRef>) -> PyResult<bool> {
+    let session = session::current(py)?;
+    let object = r#ref.id_in(&session)?;
+    Ok(session.client.is_elsewhere(object))
 }

@@ -16,7 +16,7 @@ use crate::haul::sum;
 use crate::host::Host;
 use crate::memory::{decode_content, encode_content};
 use crate::sabotage::Sabotage;
-use crate::workload::KvStep;
+use crate::workload::{KvStep, Submission};
 
 pub use questions::{Asked, Questions};
 
@@ -88,7 +88,7 @@ impl Cluster {
                 let asked = self.clients[&id].asks.functions.get(&function).copied().flatten();
                 let job = asked.expect("it comes once to who asked for it");
                 let home = self.host(job.node());
-                let job = home.daemon.node.job(job).filter(|_| !home.dead);
+                let job = home.daemon.node.job(job).filter(|_| home.goes_on());
                 let ended = job.is_none_or(|job| job.ended_us.is_some());
                 match bytes {
                     Some(bytes) => assert_eq!(bytes, code(function), "{id}: {function}"),
@@ -197,13 +197,22 @@ impl Cluster {
     // ---- reduces ----
 
     /// What it is told to be the result is read, and is that of its members: each counts once (COLL-1).
-    pub fn reduces(&mut self, id: ProcessId, fiber: &mut Fiber, pick: u64) -> Flow {
+    pub fn reduces(
+        &mut self,
+        id: ProcessId,
+        fiber: &mut Fiber,
+        of: &[ObjectId],
+        pick: u64,
+    ) -> Flow {
+        if let Some((was, lost)) = fiber.mending.take() {
+            return self.mends(id, fiber, was, lost);
+        }
         if fiber.request.is_none() {
             let session = &self.client(id).session;
             let is_stored =
                 |object: &ObjectId| matches!(session.value(*object), Some(Value::Stored(_)));
-            let stored: Vec<ObjectId> = fiber.refs().iter().copied().filter(is_stored).collect();
-            let many = 2 + pick as usize % 3;
+            let stored: Vec<ObjectId> = of.iter().copied().filter(is_stored).collect();
+            let many = if self.plan.dies_when_folded { 3 } else { 2 } + pick as usize % 3;
             if stored.len() < many {
                 return Flow::Next;
             }
@@ -216,7 +225,8 @@ impl Cluster {
             }
             self.note(|| format!("{id} reduces {members:?}"));
             // What comes of a ring is to be this one.
-            let for_all = self.rng.one_in(2).then(|| self.client(id).session.next_put());
+            let rings = if self.plan.dies_when_folded { 4 } else { 2 };
+            let for_all = self.rng.one_in(rings).then(|| self.client(id).session.next_put());
             fiber.reduced_for_all = for_all;
             let wish = Wish { op: FoldOp::Sum, divide_by: None, for_all };
             // Of some it says so one after the other, and of some of these not of the last one.
@@ -259,6 +269,11 @@ impl Cluster {
                 }
                 Flow::Next
             }
+            Ok(ToClient::Reduced { result: Err(no), .. }) if no.goes_on => {
+                self.note(|| format!("{id} hears that members are lost: {:?}", no.lost));
+                self.count("reduces that lost members");
+                self.mends(id, fiber, request.expect("it was asked"), no.lost)
+            }
             Ok(ToClient::Reduced { result: Err(no), .. }) => {
                 self.note(|| format!("{id} hears that it cannot be reduced so: {no:?}"));
                 self.count(if no.again {
@@ -282,6 +297,53 @@ impl Cluster {
             }
             Ok(other) => panic!("{id} asks for a sum, not {other:?}"),
         }
+    }
+
+    /// Tasks all over the cluster, and what they return: so a chain has many nodes.
+    pub fn reduces_many(
+        &mut self,
+        id: ProcessId,
+        fiber: &mut Fiber,
+        submission: &Submission,
+        pick: u64,
+    ) -> Flow {
+        const MANY: usize = 6;
+        let of = fiber.gathering.take().unwrap_or_else(|| {
+            let before = fiber.refs().len();
+            (0..MANY).for_each(|_| self.submit(id, fiber, submission));
+            fiber.refs()[before..].to_vec()
+        });
+        let session = &self.client(id).session;
+        let flow = match of.iter().find(|object| !session.is_ready(**object)) {
+            Some(waits) => Flow::Wait(Wait::Ready(*waits)),
+            None => self.reduces(id, fiber, &of, pick),
+        };
+        fiber.gathering = Some(of).filter(|_| !matches!(flow, Flow::Next));
+        flow
+    }
+
+    /// Gets what is lost, and says so. Some lose patience.
+    fn mends(&mut self, id: ProcessId, fiber: &mut Fiber, was: u64, lost: Vec<ObjectId>) -> Flow {
+        for object in &lost {
+            self.session(id, |session, _, effects| session.want(&[*object], effects));
+            match self.read(id, *object) {
+                None => {
+                    let object = *object;
+                    fiber.mending = Some((was, lost));
+                    return Flow::Wait(Wait::Ready(object));
+                }
+                Some(Ok(contains)) => fiber.hold(contains),
+                Some(Err(())) => {
+                    self.say(id, ToNode::ReduceOver { request: was });
+                    return Flow::Next;
+                }
+            }
+        }
+        if self.rng.one_in(16) {
+            self.say(id, ToNode::ReduceOver { request: was });
+            return Flow::Next;
+        }
+        self.ask(id, fiber, |request| ToNode::ReduceMended { request, was })
     }
 
     /// A part of each member, where some other node has it.

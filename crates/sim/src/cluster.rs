@@ -88,6 +88,8 @@ pub enum Step {
     HeadBegins,
     /// A node notices that its head says nothing.
     HeadIsSilent,
+    /// The node hears that it is dead to others.
+    IsFenced,
     /// The node that was drained, or fenced, has stopped.
     Leaves,
     LinkFault,
@@ -291,7 +293,12 @@ impl Cluster {
             if self.host(node).dead && !step.is_of_nobody() {
                 continue;
             }
-            let rests_until = self.host(node).carrier.rests_until;
+            let Host { frozen_until, carrier, .. } = self.host(node);
+            let (frozen_until, rests_until) = (*frozen_until, carrier.rests_until);
+            if frozen_until > self.now && !step.is_of_nobody() {
+                self.at_node(node, frozen_until, step);
+                continue;
+            }
             if step.is_of_carrier() && rests_until > self.now {
                 self.at_node(node, rests_until, step);
                 continue;
@@ -354,6 +361,7 @@ impl Cluster {
             Step::Verdict(node) => self.is_declared_dead(node),
             Step::HeadBegins => self.head_begins(),
             Step::HeadIsSilent => self.head_is_silent(),
+            Step::IsFenced => self.is_fenced(),
             Step::Leaves => self.leaves(),
             Step::LinkFault => self.link_fault(),
             Step::NodeFalls(node) => self.node_falls(node),

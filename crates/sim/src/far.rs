@@ -69,7 +69,7 @@ impl Cluster {
                     let lives = self.clients.get(holder).is_some_and(|holder| holder.alive);
                     // Its maker may have been killed in between: then another attempt makes it.
                     if lives && self.books.replied.contains(&object.task) {
-                        self.books.stored(*object);
+                        self.books.stored(*object, from);
                     }
                 }
                 self.counts_estates(&message);

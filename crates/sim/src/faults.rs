@@ -62,6 +62,8 @@ pub struct Plan {
     pub node_dies_at: Option<Instant>,
     /// It is not killed: it hears that it is dead to others, and ends in order.
     pub node_is_fenced: bool,
+    /// Nothing runs there for a while, as on a machine that is suspended; then it goes on as if nothing had been, until it hears so.
+    pub node_freezes: bool,
     /// With it the node that would be its heir, and keeps what it may need for that: of what both knew there are rows alone.
     pub dies_with_heir: bool,
     /// And a while later another one.
@@ -70,6 +72,8 @@ pub struct Plan {
     pub dies_with_copies: bool,
     /// It waits with its death until a third node is told to fetch from it alone.
     pub dies_when_named: bool,
+    /// The node dies when another one folds into what comes from it. Programs reduce what lies at many nodes.
+    pub dies_when_folded: bool,
     /// A node that is not the head is drained then, and leaves when nothing keeps it.
     pub node_drains_at: Option<Instant>,
     /// The head is killed then, or later, when all nodes have joined; and another one goes on within a time.
@@ -130,6 +134,7 @@ impl Plan {
             breaks: 0,
             node_dies_at: None,
             node_is_fenced: false,
+            node_freezes: false,
             node_dies_again: false,
             dies_with_heir: false,
             node_drains_at: None,
@@ -140,6 +145,7 @@ impl Plan {
             control_apart: false,
             dies_with_copies: false,
             dies_when_named: false,
+            dies_when_folded: false,
             logs_all: false,
             news_within: Duration::ZERO,
             bulk_window_bytes: limits::LINK_BULK_WINDOW_BYTES,
@@ -202,7 +208,17 @@ impl Plan {
         plan.heads_fall_more *= 1 + u32::from(apart.one_in(3));
         plan.node_is_fenced = apart.one_in(3);
         plan.dies_with_heir = apart.one_in(4);
+        plan.node_freezes = apart.one_in(3);
+        if !quiet && plan.nodes > 3 && apart.one_in(3) {
+            plan.dies_when_folded(dies_at);
+        }
         plan
+    }
+
+    pub fn dies_when_folded(&mut self, at: Instant) {
+        (self.dies_when_folded, self.node_dies_at) = (true, Some(at));
+        (self.dies_when_named, self.reduces_much, self.stores_much) = (false, true, true);
+        self.capacity_bytes = self.capacity_bytes.max(1 << 26);
     }
 
     pub fn has_kills(&self) -> bool {
@@ -282,6 +298,16 @@ impl Cluster {
         }
     }
 
+    /// The node here folds into what comes from that one, and has some of it.
+    pub fn is_folded_into(&mut self, from: NodeNumber) {
+        let may = self.plan.dies_when_folded && self.is_node_due();
+        if may && from != self.head() && self.host(from).goes_on() {
+            self.count("kills of nodes that others fold into");
+            self.next_node_dies_later();
+            self.after(Duration::ZERO, Step::NodeFalls(from));
+        }
+    }
+
     /// One dies now.
     fn next_node_dies_later(&mut self) {
         self.plan.node_dies_at = None;
@@ -315,6 +341,7 @@ impl Cluster {
             let is_late = self.now + 2 * FAULT_TURN >= self.plan.faults_until;
             let victim = match self.has_last_copy() {
                 _ if self.plan.dies_when_named && !is_late => None,
+                _ if self.plan.dies_when_folded && !is_late => None,
                 _ if !self.plan.dies_with_copies => any,
                 Some(last) => Some(last),
                 None => any.filter(|_| is_late),

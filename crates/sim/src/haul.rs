@@ -10,7 +10,8 @@ use hoplo_base::{NodeNumber, ObjectId};
 use hoplo_core::collective::{Lap, Turn};
 use hoplo_core::objects::haul;
 use hoplo_core::transfer::{Done, Order, Place};
-use hoplo_wire::Location;
+use hoplo_wire::layout::Front;
+use hoplo_wire::{Location, Rest};
 
 use crate::carrier::Told;
 use crate::cluster::Cluster;
@@ -23,6 +24,8 @@ pub struct Hauler {
     receiving: BTreeMap<u64, Receiving>,
     /// What came to a slot last.
     contents: BTreeMap<u32, Vec<u8>>,
+    /// What a chain folds in a slot, and what came to it, by place.
+    folded: BTreeMap<u32, (Option<ObjectId>, Pieces)>,
     /// What came to a slot of which others write parts as well, by place.
     parts: BTreeMap<u32, BTreeMap<u64, Vec<u8>>>,
     /// None is empty.
@@ -75,9 +78,10 @@ impl Pieces {
         (place < *end).then_some((*end, content))
     }
 
-    /// What all bytes up to there stand for, if it is the same.
-    fn whole(&self, len: u64) -> Option<&Vec<u8>> {
-        let (mut place, mut first) = (0, None);
+    /// What all these bytes stand for, if it is the same.
+    fn whole(&self, bytes: Range<u64>) -> Option<&Vec<u8>> {
+        let Range { start: mut place, end: len } = bytes;
+        let mut first = None;
         while place < len {
             let (end, content) = self.at(place)?;
             if *first.get_or_insert(content) != content {
@@ -242,6 +246,7 @@ impl Cluster {
             match order {
                 Order::Receive { ticket, from, place, written } => {
                     let (operands, ring, part) = (Vec::new(), None, None);
+                    hauler.folded.remove(&place.slot);
                     let receiving = Receiving { from, place, written, part, operands, ring };
                     hauler.receiving.insert(ticket, receiving);
                 }
@@ -251,17 +256,22 @@ impl Cluster {
                     let receiving = Receiving { from, place, written, part, operands, ring };
                     hauler.receiving.insert(ticket, receiving);
                 }
-                Order::Fold { ticket, from, place, written, operands, ring, .. } => {
-                    if self.pins_all(ticket, &operands) {
+                Order::Fold { ticket, from, place, written, operands, ring, rest, .. } => {
+                    let is_chain = ring.is_none();
+                    hauler.folded.retain(|slot, _| *slot != place.slot || is_chain);
+                    if (!is_chain || self.begins_fold(ticket, place, written, rest.as_ref()))
+                        && self.pins_all(ticket, &operands)
+                    {
                         let ring = ring.map(|(at, of)| Round::new(at, of, place.len));
                         let part = None;
                         let receiving = Receiving { from, place, written, part, operands, ring };
                         self.here.carrier.hauler.receiving.insert(ticket, receiving);
                     }
                 }
-                Order::FoldHere { ticket, place, op: _, source, mut operands } => {
+                Order::FoldHere { ticket, place, source, mut operands, .. } => {
                     // All of it at once.
                     operands.push(source);
+                    hauler.folded.remove(&place.slot);
                     if self.pins_all(ticket, &operands) {
                         let content = self.folded(None, &operands);
                         self.here.carrier.hauler.contents.insert(place.slot, content);
@@ -333,6 +343,40 @@ impl Cluster {
         }
     }
 
+    /// What was made again may differ from what was lost: then it stops.
+    fn begins_fold(
+        &mut self,
+        ticket: u64,
+        place: Place,
+        written: u64,
+        rest: Option<&Rest>,
+    ) -> bool {
+        if rest.is_some() && self.rng.one_in(4) {
+            self.count("members made again that differed");
+            let why = "it differs".to_string();
+            let done = Done::Stopped { ticket, written, why, lost: false, front: None };
+            self.hauled(done);
+            return false;
+        }
+        // Else it goes on, perhaps with others that are folded in. Another one may have the room of one that was given up (seed 110139770).
+        let made = self.here.daemon.node.comes_to(place.slot);
+        let folded = self.here.carrier.hauler.folded.get(&place.slot);
+        let goes_on = |(of, pieces): &(Option<ObjectId>, Pieces)| {
+            *of == made && pieces.at(written - 1).is_some_and(|it| it.0 == written)
+        };
+        let is_new = written == 0 || !folded.is_some_and(goes_on);
+        if rest.is_some() {
+            self.count("folds of the rest");
+        }
+        if !is_new {
+            self.count("folds that went on from elsewhere");
+            return true;
+        }
+        let pieces = Pieces(BTreeMap::from([(0, (written, Vec::new()))]));
+        self.here.carrier.hauler.folded.insert(place.slot, (made, pieces));
+        true
+    }
+
     /// Operands of a fold: else it stops.
     fn pins_all(&mut self, ticket: u64, operands: &[Location]) -> bool {
         let by = haul(self.here.number);
@@ -341,7 +385,8 @@ impl Cluster {
             self.unpins_all(&operands[..pinned]);
             self.count("operands that moved before they were folded");
             let why = "an operand moved".to_string();
-            self.hauled(Done::Stopped { ticket, written: 0, why, lost: false });
+            let front = None;
+            self.hauled(Done::Stopped { ticket, written: 0, why, lost: false, front });
         }
         pinned == operands.len()
     }
@@ -378,7 +423,9 @@ impl Cluster {
             self.count("pulls that stopped");
             let (written, why) = (receiving.written, why.to_string());
             self.unpins_all(&receiving.operands);
-            self.hauled(Done::Stopped { ticket, written, why, lost });
+            // Of what is no array nobody knows what its front is like.
+            let front = (lost && !self.rng.one_in(16)).then(Front::default);
+            self.hauled(Done::Stopped { ticket, written, why, lost, front });
         }
     }
 
@@ -488,11 +535,17 @@ impl Cluster {
             let receiving = hauler.receiving.get_mut(&ticket).expect("it was just there");
             let pieces = &mut receiving.ring.as_mut().expect("it walks").pieces;
             pieces.put(at, content.clone());
-            assert!(!is_whole || pieces.whole(walk.len) == Some(&content), "COLL-1: {pieces:?}");
+            assert!(!is_whole || pieces.whole(0..walk.len) == Some(&content), "COLL-1: {pieces:?}");
         }
+        if let Some((_, pieces)) = hauler.folded.get_mut(&slot) {
+            pieces.put(before..before + len, content.clone());
+        }
+        let folds = hauler.folded.contains_key(&slot);
         hauler.contents.insert(place.slot, content);
         if is_whole {
             self.seals(ticket, place);
+        } else if folds {
+            self.is_folded_into(from);
         }
     }
 
@@ -502,6 +555,12 @@ impl Cluster {
         let hauler = &mut self.here.carrier.hauler;
         let receiving = hauler.receiving.remove(&ticket);
         let content = hauler.contents.remove(&slot).expect("it came");
+        if let Some((_, pieces)) = hauler.folded.remove(&slot) {
+            // What is in front of a rest never came.
+            let front = pieces.at(0).filter(|(_, content)| content.is_empty());
+            let first = front.map_or(0, |(end, _)| end);
+            assert_eq!(pieces.whole(first..len), Some(&content), "COLL-1: {pieces:?}");
+        }
         let relays = hauler.take_relays(slot);
         if let Some(receiving) = receiving.filter(|it| !it.operands.is_empty()) {
             self.count(match receiving.ring {

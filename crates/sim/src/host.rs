@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use hoplo_base::{NodeNumber, ProcessId};
+use hoplo_base::{Instant, NodeNumber, ProcessId};
 use hoplo_core::node::Event;
 
 use crate::carrier::Carrier;
@@ -25,6 +25,8 @@ pub struct Host {
     pub dead: bool,
     /// To others it is dead, or will be: it ends in order.
     pub fenced: bool,
+    /// Nothing runs here before.
+    pub frozen_until: Instant,
 }
 
 impl Host {
@@ -39,6 +41,7 @@ impl Host {
             slots_used: BTreeSet::new(),
             dead: false,
             fenced: false,
+            frozen_until: Instant::ZERO,
         }
     }
 }

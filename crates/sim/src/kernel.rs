@@ -303,7 +303,7 @@ impl Cluster {
         let hosted = node.hosted().find(|(worker, _)| *worker == process);
         let actor = node.actors.actor_of(process).or(hosted.map(|(_, actor)| actor));
         if let Some(actor) = actor {
-            self.books.facts.lived_in(actor, process);
+            self.books.facts.was_buried(actor, process);
         }
         self.happens(Event::Examined { process, last_lines: vec![], verdict: None });
     }
@@ -338,7 +338,7 @@ impl Cluster {
         self.client(killer).finished = true;
         for actor in detached {
             self.books.facts.kills(actor, true);
-            self.say(killer, ToNode::ActorKill { actor, no_restart: true });
+            self.say(killer, ToNode::ActorKill { actor, no_restart: true, of: None });
         }
         for group in groups {
             self.removes(killer, group);

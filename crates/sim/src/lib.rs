@@ -17,11 +17,12 @@
 //! broken (`wires`), and so are the haul (`haul`) and the head's node table with its verdicts (`table`); who gets the next piece of an object
 //! decides the real `hoplo_core::transfer::Uplink`. Programs reduce objects of theirs, and the sum that is read has each member once. The first node is the head; its composite has the global scheduler and the names. The
 //! others join at random times, also while programs run or after the head's death, and programs begin at once, whoever their node has heard of. A node that is killed takes along what ran there and what was at home there; the others go on, and
-//! nothing of it stays with them. Or it is fenced: it hears that it is dead to the others before these do, and ends in order. So may the head: for up to some seconds there is none, and then another node goes on as head with its rows (`table`). What other nodes write
+//! nothing of it stays with them. Or it is fenced: it hears that it is dead to the others before these do, and ends in order. Or nothing runs there for up to 1.5 s,
+//! as on a machine that is suspended: when it goes on most others have heard that it is dead, and it has not. So may the head be killed: for up to some seconds there is none, and then another node goes on as head with its rows (`table`). What other nodes write
 //! is late, and waits meanwhile, unless the control nodes live elsewhere: then the head has copies of rows, and what it writes is late as well (`lead`). Programs make placement groups (`groups`), and ask for labels that some nodes have.
 //!
 //! Not simulated with several nodes: questions (`asks`), a fourth death of a head, a fifth one of other nodes,
-//! nodes that go on past their verdict for longer than it takes them to end (the judge itself is tried in `crates/core/src/members`), talk windows that are full,
+//! nodes that go on past their verdict for more than 20 ms in which they run (the judge itself is tried in `crates/core/src/members`), talk windows that are full,
 //! frames of a link in bytes. That NREF-6 is taken away cannot show here (`docs/internals/references.md`); the model check of references
 //! misses it.
 //!
@@ -35,7 +36,7 @@
 //!
 //! What happened is counted (`counts`): a run over many seeds in which some fault or path never occurs fails.
 //!
-//! `cargo test --profile sim -p hoplo-sim` runs a few hundred seeds of one node (`crates/sim/tests/seeds.rs`) and of several (`crates/sim/tests/nodes.rs`). More, or one:
+//! `cargo test --profile sim -p hoplo-sim` runs some thousand seeds of one node (`crates/sim/tests/seeds.rs`) and of several (`crates/sim/tests/nodes.rs`). More, or one:
 //! ```text
 //! HOPLO_SIM_SEEDS=100000 HOPLO_SIM_FIRST=1000 HOPLO_SIM_CHECKS_RARELY=1 cargo test --profile sim -p hoplo-sim --test nodes
 //! HOPLO_SIM_SEEDS=1 HOPLO_SIM_FIRST=77 HOPLO_SIM_PRINT=1 cargo test --profile sim -p hoplo-sim --test nodes -- --nocapture

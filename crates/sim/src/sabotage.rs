@@ -56,6 +56,8 @@ pub enum Sabotage {
     CoversAreSkipped,
     /// What came in a far call is not held for it (FAR-3).
     CallsHoldNothing,
+    /// Who served a dead caller holds nothing of what its calls name (REF-2).
+    CallersTakeAllAlong,
     /// What a worker returns to a far caller is not held until its reply has left (FAR-4).
     RepliesHoldNothing,
     /// Who claims something is taken for one that releases it (NREF-1).
@@ -70,6 +72,8 @@ pub enum Sabotage {
     PiecesAreLost,
     /// A member of a reduce is folded in twice.
     MembersAreFoldedTwice,
+    /// What was lost with a node is not folded into the rest (COLL-3).
+    LostMembersAreSkipped,
     /// What was made in a ring is taken for the result, whatever became of it.
     RingsAreTrusted,
     /// An owner runs no task again whose result was lost.
@@ -100,6 +104,7 @@ impl Sabotage {
         // It would mostly die late, or not at all.
         plan.dies_when_named = false;
         plan.node_is_fenced = self == Self::FencedSpeak;
+        plan.node_freezes = false;
         let at = plan.head_falls_at.take();
         match self {
             Self::ArgumentsWaitForRoom => {
@@ -167,11 +172,19 @@ impl Sabotage {
                 plan.breaks = plan.breaks.clamp(2, 3);
                 plan.node_dies_at = None;
             }
+            Self::CallersTakeAllAlong => {
+                plan.nodes = plan.nodes.max(3);
+                (plan.kills, plan.node_dies_at, plan.head_dies_at) = (12, None, None);
+            }
             Self::GoneIsSkipped | Self::UnstartedAreForgotten => {
                 plan.kills = plan.kills.clamp(2, 4);
                 plan.node_dies_at = None;
             }
             Self::PiecesAreLost | Self::MembersAreFoldedTwice => plan.node_dies_at = None,
+            Self::LostMembersAreSkipped => {
+                plan.nodes = plan.nodes.max(6);
+                plan.dies_when_folded(Instant(20_000_000));
+            }
             Self::RingsAreTrusted => {
                 (plan.kills, plan.node_dies_at, plan.stores_much) = (0, None, true);
                 plan.capacity_bytes = plan.capacity_bytes.max(1 << 28);
@@ -244,6 +257,14 @@ impl Cluster {
                 }
                 Some(Word::Peer { from, cover, message })
             }
+            (Some(Sabotage::LostMembersAreSkipped), Word::Peer { from, cover, mut message }) => {
+                if let Peer::Fold(fold) = &mut *message
+                    && fold.rest.is_some()
+                {
+                    fold.operands.clear();
+                }
+                Some(Word::Peer { from, cover, message })
+            }
             (Some(Sabotage::RingsAreTrusted), Word::Peer { from, cover, mut message }) => {
                 if let Peer::FoldOver { sealed, .. } = &mut *message {
                     *sealed = true;
@@ -289,6 +310,11 @@ impl Cluster {
     /// True: a piece of an object does not arrive.
     pub fn sabotage_loses_piece(&mut self) -> bool {
         self.sabotage == Some(Sabotage::PiecesAreLost) && self.rng.one_in(4)
+    }
+
+    /// True: a worker says that it took over what a dead caller held, and did not.
+    pub fn sabotage_takes_nothing_over(&self) -> bool {
+        self.sabotage == Some(Sabotage::CallersTakeAllAlong)
     }
 
     /// What the daemon reads of it.

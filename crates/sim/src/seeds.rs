@@ -15,7 +15,7 @@ pub struct Ran {
 }
 
 impl Ran {
-    /// The usual count of seeds sees every fault and every rare path.
+    /// The usual seeds see every fault and every rare path.
     pub fn shows_everything(&self) -> bool {
         self.count >= self.usual
     }
@@ -25,9 +25,9 @@ fn variable(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// As many as usual, or as `HOPLO_SIM_SEEDS` says, from `HOPLO_SIM_FIRST` on, until one fails.
-pub fn seeds(run: fn(u64) -> Summary, usual: u64) -> Ran {
-    let first = variable("HOPLO_SIM_FIRST", 1);
+/// As many as usual, or as `HOPLO_SIM_SEEDS` says, from the usual first one or `HOPLO_SIM_FIRST` on, until one fails.
+pub fn seeds(run: fn(u64) -> Summary, first: u64, usual: u64) -> Ran {
+    let first = variable("HOPLO_SIM_FIRST", first);
     let count = variable("HOPLO_SIM_SEEDS", usual);
     let next = AtomicU64::new(first);
     let failed = AtomicBool::new(false);

@@ -1,7 +1,7 @@
 //! The head's node table: who joins, who is declared dead, and when each node hears of it.
 //!
 //! Verdicts are a model: a node that was killed is declared dead a while later, and so is one that hears before that it will be (as after a
-//! long silence), and ends in order; nobody else is. Each node hears of all rows in their order, later than others do.
+//! long silence), and ends in order, and one that stands still; nobody else is. Each node hears of all rows in their order, later than others do.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,8 +22,15 @@ use crate::lead::Lead;
 use crate::memory::Memory;
 use crate::workload::{ZONE, ZONES};
 
+/// A node that leaves, to its head.
+const SAYS_THAT_IT_LEAVES_WITHIN: Duration = Duration::from_millis(1);
 /// What a head over control nodes has not written for so long, it says again.
 const VERDICT_AGAIN: Duration = Duration::from_millis(500);
+
+/// A verdict comes after up to 0.7 s: before the node goes on, or after.
+const FROZEN_FOR: Duration = Duration::from_millis(1500);
+/// Then it goes on for so long, at most, as if nothing had been.
+const NOTICES_WITHIN: Duration = Duration::from_millis(20);
 
 /// Rows as they are, and the entries of the store that made them so.
 pub type Rowset = Vec<(NodeEntry, u64)>;
@@ -257,7 +264,9 @@ impl Cluster {
         self.count("nodes that were declared dead");
         self.goes_to(self.head());
         let heir = self.heir_by_verdict(node);
-        let state = NodeState::Dead { why: "it was killed".to_string(), heir };
+        let drained = self.host(node).daemon.node.drains();
+        let why = if drained { hoplo_core::node::DRAINED } else { "it was killed" };
+        let state = NodeState::Dead { why: why.to_string(), heir };
         let entry = NodeEntry { state, ..entry };
         if self.here.daemon.lead.is_none() {
             return self.row_changes(entry);
@@ -315,18 +324,17 @@ impl Cluster {
         self.count("drained nodes that left");
         self.break_all_of(node);
         self.here.dead = true;
-        if self.is_headless() {
-            return self.at_node(self.head(), self.now, Step::Verdict(node));
-        }
-        let (why, heir) = (hoplo_core::node::DRAINED.to_string(), self.heir_by_table(node));
-        let state = NodeState::Dead { why, heir };
-        self.row_changes(NodeEntry { state, ..self.entry_of(node) });
+        // Its head writes that, whoever is it by then: it says so until its row does.
+        let delay = self.rng.delay(SAYS_THAT_IT_LEAVES_WITHIN);
+        self.at_node(self.head(), self.now + delay, Step::Verdict(node));
     }
 
     /// A node that is not the head.
     pub fn node_falls(&mut self, node: NodeNumber) {
         if self.plan.node_is_fenced {
             self.node_is_fenced(node);
+        } else if self.plan.node_freezes {
+            self.node_freezes(node);
         } else {
             self.node_dies(node);
         }
@@ -351,9 +359,32 @@ impl Cluster {
         self.host_mut(node).fenced = true;
         let back = self.here.number;
         self.goes_to(node);
+        self.is_fenced();
+        self.goes_to(back);
+    }
+
+    /// The node here hears that it is dead to others.
+    pub fn is_fenced(&mut self) {
+        if self.entry_of(self.here.number).state.is_dead() {
+            self.count("nodes that heard of their death after others");
+        }
         let fenced = self.sabotage_fences("it was silent".to_string());
         self.happens(fenced);
-        self.goes_to(back);
+    }
+
+    /// Nothing runs there for a while. What was under way to it arrives then, and it goes on until it hears that it is dead, or will be: that takes its
+    /// threads a moment (`standing` of `hoplo_core::members` tells the real one at its next turn).
+    fn node_freezes(&mut self, node: NodeNumber) {
+        let time = Duration::from_millis(20) + self.rng.delay(FROZEN_FOR);
+        self.count("nodes that froze");
+        self.note(|| format!("FAULT: nothing runs at {node} for {time:?}"));
+        self.is_lost(node);
+        self.notes_actors_of(node);
+        let until = self.now + time;
+        let host = self.host_mut(node);
+        (host.fenced, host.frozen_until) = (true, until);
+        let notices = self.rng.delay(NOTICES_WITHIN);
+        self.at_node(node, until + notices, Step::IsFenced);
     }
 
     /// Others are to go on without it.
@@ -363,6 +394,7 @@ impl Cluster {
         }
         self.leaves_an_estate(node);
         self.books.facts.node_dies(node);
+        self.books.ledgers.node_is_lost(node);
     }
 
     fn ends_with_all(&mut self, node: NodeNumber) {

@@ -48,6 +48,8 @@ pub enum Op {
     Drop(u64),
     /// Of up to so many of its refs what they give together, folded on its way here.
     Reduce(u64),
+    /// Of what so many tasks return, at nodes all over the cluster.
+    ReduceMany(Submission, u64),
     Cancel {
         pick: u64,
         force: bool,
@@ -154,6 +156,9 @@ fn op(rng: &mut Rng, role: Role, depth: u8, plan: &Plan) -> Op {
     let submits = depth < DEPTH_MAX;
     if plan.reduces_much && waits && rng.one_in(8) {
         return Op::Reduce(pick);
+    }
+    if plan.dies_when_folded && role == Role::Driver && rng.one_in(3) {
+        return Op::ReduceMany(spread(rng, plan), pick);
     }
     loop {
         return match rng.below(35) {
@@ -266,10 +271,15 @@ fn size(rng: &mut Rng, plan: &Plan) -> Option<u64> {
     }
 }
 
-/// Of several nodes, half of them are as long as each other, as what is folded round a ring has to be.
+/// Of several nodes, half of them are as long as each other, as what is folded has to be.
 fn large(more: u64, plan: &Plan) -> u64 {
     let alike = plan.nodes > 1 && more.is_multiple_of(2);
-    200_000 + if alike { 1 << 18 } else { more }
+    200_000
+        + match plan.dies_when_folded {
+            true => 1 << 20, // so it comes in several pieces
+            false if alike => 1 << 18,
+            false => more,
+        }
 }
 
 fn submission(rng: &mut Rng, depth: u8, plan: &Plan) -> Submission {
@@ -326,6 +336,23 @@ fn submission(rng: &mut Rng, depth: u8, plan: &Plan) -> Submission {
         options: Arc::new(options),
         bundle: bundle(rng).filter(|_| !holds),
     }
+}
+
+/// It can be made again, wherever there is room.
+fn spread(rng: &mut Rng, plan: &Plan) -> Submission {
+    let any = submission(rng, 0, plan);
+    let shape = Shape { strategy: Strategy::Spread, ..shape(0.5) };
+    let options = CallOptions {
+        shape: Arc::new(shape),
+        returns: 1,
+        flags: CALL_RETRY_ANY,
+        max_retries: 3,
+        stream_ahead: 0,
+        ..(*any.options).clone()
+    };
+    let (refs, nested, handles, bundle) = (0, 0, 0, None);
+    let (role, options) = (Role::Task, Arc::new(options));
+    Submission { role, refs, nested, handles, options, bundle, ..any }
 }
 
 fn method(rng: &mut Rng, role: Role, plan: &Plan) -> Submission {

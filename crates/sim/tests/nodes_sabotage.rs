@@ -41,6 +41,11 @@ fn what_is_returned_to_a_far_caller_and_nobody_holds_is_missed() {
 }
 
 #[test]
+fn what_calls_of_a_dead_caller_name_and_nobody_holds_is_missed() {
+    shows_in(Sabotage::CallersTakeAllAlong, 7400..=12000, GONE);
+}
+
+#[test]
 fn a_claim_that_is_forgotten_is_found() {
     shows(Sabotage::ClaimsAreForgotten, 50, &["which it had not claimed"]);
 }
@@ -79,12 +84,17 @@ fn what_nodes_hold_and_a_new_head_does_not_hear_is_missed() {
 
 #[test]
 fn a_name_that_a_new_head_gives_too_early_is_two_actors() {
-    shows_in(Sabotage::NamesAreNotAwaited, 5000..=8000, &["two actors"]);
+    shows_in(Sabotage::NamesAreNotAwaited, 9000..=12000, &["two actors"]);
 }
 
 #[test]
 fn a_member_that_is_folded_twice_is_found() {
     shows(Sabotage::MembersAreFoldedTwice, 100, &["was read and"]);
+}
+
+#[test]
+fn a_lost_member_that_is_not_folded_into_the_rest_is_found() {
+    shows_in(Sabotage::LostMembersAreSkipped, 250..=1500, &["COLL-1"]);
 }
 
 #[test]
@@ -94,13 +104,13 @@ fn pieces_of_objects_that_are_lost_are_missed() {
 
 #[test]
 fn a_reply_that_leaves_before_its_call_is_at_the_keeper_is_found() {
-    let signs = ["and is not there in", "and stands at"];
+    let signs = ["and is not there in", "and stands at", "is replied at"];
     shows_in(Sabotage::KeepersAreNotAwaited, 700..=3000, &signs);
 }
 
 #[test]
 fn a_reply_that_leaves_before_its_call_is_logged_is_found() {
-    let signs = ["and is not there in", "and stands at"];
+    let signs = ["and is not there in", "and stands at", "is replied at"];
     shows_in(Sabotage::RepliesDoNotWait, 3600..=6000, &signs);
 }
 

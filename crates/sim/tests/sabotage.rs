@@ -79,7 +79,7 @@ fn a_cancel_that_is_told_to_a_bystander_is_found() {
 #[test]
 fn a_cancel_that_reaches_children_which_it_does_not_mean_is_found() {
     let stopped = "is told to stop, and nobody cancelled it";
-    shows(Sabotage::CancelSpreads, 500, &["failed for no reason: Cancelled", stopped]);
+    shows(Sabotage::CancelSpreads, 1000, &["failed for no reason: Cancelled", stopped]);
 }
 
 #[test]

@@ -44,8 +44,11 @@ fn deaths_end_when_heirs_have_heard_what_all_know() {
     assert!(deaths.settled_s > deaths.heard_s && deaths.settled_s < 1.0, "{deaths:?}");
     let [known, announce, announced] =
         ["known", "announce", "announced"].map(|kind| deaths.to_heirs[kind]);
-    assert!(known.into_iter().all(|words| words > 0), "{deaths:?}");
-    assert!(known == announce && known == announced, "{deaths:?}");
+    assert!(known.into_iter().all(|words| words > 0) && known == announce, "{deaths:?}");
+    // Heirs that have not heard of one death when a node hears of the next are asked again with that one.
+    for (known, announced) in known.into_iter().zip(announced) {
+        assert!((known..=3 * known).contains(&announced), "{deaths:?}");
+    }
 }
 
 /// All know of all deaths, so the head hears more the more nodes there are, and the more die: no faster than that.

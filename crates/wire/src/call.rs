@@ -10,8 +10,8 @@
 //!     extra     little-endian u32: GPU ids, then what flags say is there
 //!     refs x    object id (20 bytes), value (see `object`)
 //! ```
-//! In the ring of a caller whose worker is on another node a **trailer** follows, for the carrier, which takes it off: every object that
-//! whoever reads the frame may reach.
+//! If flags say so, a **trailer** follows: every object that whoever reads the frame may reach. The carrier reads it, which takes the frame to
+//! another node, and the worker, which keeps them when its caller dies.
 //!
 //! ```text
 //!     named x   object id (20 bytes)
@@ -34,6 +34,8 @@ pub enum CallKind {
     Create = 3,
 }
 
+/// Where the flags lie in a frame.
+pub const CALL_FLAGS_AT: usize = 1;
 /// Results come as a stream of items.
 pub const CALL_STREAMING: u8 = 1;
 /// Any exception of the user's may be retried.
@@ -44,6 +46,8 @@ pub const CALL_RETRY_LISTED: u8 = 4;
 pub const CALL_BACKPRESSURE: u8 = 8;
 /// The task has more than one whole CPU: `extra` says how many, behind its GPUs.
 pub const CALL_CPUS: u8 = 16;
+/// There is a trailer.
+pub const CALL_NAMES: u8 = 32;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallHeader {
@@ -75,7 +79,7 @@ impl CallHeader {
     pub fn encode(&self, refs: u32, args_len: usize, extra_len: usize) -> [u8; CALL_HEADER_BYTES] {
         let mut out = [0; CALL_HEADER_BYTES];
         out[0] = self.kind as u8;
-        out[1] = self.flags;
+        out[CALL_FLAGS_AT] = self.flags;
         debug_assert!(u16::try_from(extra_len).is_ok(), "no machine has so many GPUs");
         out[2..4].copy_from_slice(&(extra_len as u16).to_le_bytes());
         out[4..8].copy_from_slice(&self.returns.to_le_bytes());
@@ -98,7 +102,7 @@ pub fn encode_refs(refs: &[RefArgument], out: &mut Vec<u8>) {
     }
 }
 
-/// Appends the trailer of a frame for a worker of another node.
+/// Appends the trailer of a frame.
 pub fn encode_trailer(named: &[ObjectId], out: &mut Vec<u8>) {
     for object in named {
         out.extend_from_slice(&object.to_bytes());
@@ -106,16 +110,22 @@ pub fn encode_trailer(named: &[ObjectId], out: &mut Vec<u8>) {
     out.extend_from_slice(&(named.len() as u32).to_le_bytes());
 }
 
-/// The frame without its trailer, and what that names.
-pub fn split_trailer(frame: &[u8]) -> Result<(&[u8], Vec<ObjectId>), Malformed> {
+/// What the trailer of a frame names, each once.
+pub fn named_in(frame: &[u8]) -> Result<Vec<ObjectId>, Malformed> {
     let malformed = Malformed { what: "trailer of a call frame" };
-    let (rest, count) = frame.split_last_chunk::<4>().ok_or(malformed)?;
+    let (header, rest) = frame.split_first_chunk::<CALL_HEADER_BYTES>().ok_or(malformed)?;
+    if header[CALL_FLAGS_AT] & CALL_NAMES == 0 {
+        return Ok(Vec::new());
+    }
+    let (rest, count) = rest.split_last_chunk::<4>().ok_or(malformed)?;
     let bytes = (u32::from_le_bytes(*count) as usize).saturating_mul(ObjectId::BYTES);
-    let len = rest.len().checked_sub(bytes).filter(|len| *len >= CALL_HEADER_BYTES);
-    let (frame, ids) = rest.split_at(len.ok_or(malformed)?);
+    let ids = rest.len().checked_sub(bytes).map(|at| &rest[at..]).ok_or(malformed)?;
     let ids = ids.chunks_exact(ObjectId::BYTES);
     let named = ids.map(|id| ObjectId::from_bytes(id.try_into().expect("chunks are that long")));
-    Ok((frame, named.collect()))
+    let mut named: Vec<ObjectId> = named.collect();
+    named.sort_unstable();
+    named.dedup();
+    Ok(named)
 }
 
 /// The frame is to leave its node without having been made for another one (an actor's constructor): a location means something
@@ -153,7 +163,7 @@ impl<'a> CallView<'a> {
                 3 => CallKind::Create,
                 _ => return Err(reader.malformed()),
             },
-            flags: fixed[1],
+            flags: fixed[CALL_FLAGS_AT],
             returns: u32::from_le_bytes(part(fixed, 4)),
             task: TaskId::from_bytes(part(fixed, 8)),
             attempt: u32::from_le_bytes(part(fixed, 24)),
@@ -273,19 +283,21 @@ mod tests {
     }
 
     #[test]
-    fn a_trailer_comes_off_as_it_was_put_on_and_no_cut_of_it_panics() {
-        let plain = frame();
+    fn a_trailer_is_read_as_it_was_put_on_and_no_cut_of_it_panics() {
+        let mut plain = frame();
         let task = task_of(&plain).unwrap();
+        assert_eq!(named_in(&plain), Ok(vec![]), "it has none");
+        plain[1] |= CALL_NAMES;
         for named in [vec![], vec![task.object(0), task.object(7)]] {
             let mut frame = plain.clone();
-            encode_trailer(&named, &mut frame);
-            assert_eq!(split_trailer(&frame).unwrap(), (&plain[..], named.clone()));
+            encode_trailer(&[&named[..], &named].concat(), &mut frame);
+            assert_eq!(named_in(&frame).unwrap(), named);
             for len in 0..frame.len() {
-                let _ = split_trailer(&frame[..len]);
+                let _ = named_in(&frame[..len]);
             }
         }
         let lie = [&plain[..], &u32::MAX.to_le_bytes()].concat();
-        assert!(split_trailer(&lie).is_err());
+        assert!(named_in(&lie).is_err());
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use hoplo_base::{NodeNumber, ObjectId};
 use serde::{Deserialize, Serialize};
 
+use crate::layout::Front;
+
 /// How two numbers become one. It does not care how many are grouped and ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FoldOp {
@@ -30,11 +32,13 @@ pub struct NoReduce {
     pub again: bool,
     /// Those of the members that no node is known to have (any more).
     pub lost: Vec<ObjectId>,
+    /// It was begun, and goes on when these are there again and `ToNode::ReduceMended` says so.
+    pub goes_on: bool,
 }
 
 impl NoReduce {
     pub fn new(why: impl Into<String>, again: bool) -> Self {
-        Self { why: why.into(), again, lost: Vec::new() }
+        Self { why: why.into(), again, lost: Vec::new(), goes_on: false }
     }
 }
 
@@ -59,6 +63,16 @@ pub struct Fold {
     pub ring: Option<Ring>,
     /// What will have the bytes that it makes.
     pub result: Option<ObjectId>,
+    /// None: all of it is made.
+    pub rest: Option<Rest>,
+}
+
+/// It takes the place of a fold whose node died. Who was sent the front of that needs only the rest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rest {
+    /// The first byte of it.
+    pub from: u64,
+    pub front: Front,
 }
 
 /// Of a node that folds: its place among so many.

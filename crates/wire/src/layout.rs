@@ -9,6 +9,7 @@
 //! - LAY-1: the parts cover all bytes, in order, and none is empty. Of a value that is still coming they cover a front of it.
 
 use hoplo_base::limits::{FOLD_ARRAYS_MAX, FOLD_SKELETON_BYTES_MAX};
+use serde::{Deserialize, Serialize};
 
 use crate::plain::{
     ARRAY, BYTES, DEPTH_MAX, DICT, FALSE, FLOAT, INT, LIST, NONE, STR, TRUE, TUPLE,
@@ -18,6 +19,20 @@ use crate::plain::{
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
     parts: Vec<Part>,
+}
+
+/// What lies in the first bytes of a value beside its numbers: where, and which bytes. So the layout of these first bytes can be found out without the numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Front(Vec<(u64, Vec<u8>)>);
+
+impl Front {
+    /// Lays it in its place. False: it is longer than that.
+    pub fn lay(&self, place: &mut [u8]) -> bool {
+        self.0.iter().all(|(start, bytes)| {
+            let from = place.get_mut(*start as usize..).and_then(|it| it.get_mut(..bytes.len()));
+            from.map(|place| place.copy_from_slice(bytes)).is_some()
+        })
+    }
 }
 
 /// It begins where the one before it ends.
@@ -96,6 +111,41 @@ impl Layout {
             Err(unfit) => return Err(unfit),
         }
         Ok(Layout { parts: reader.parts })
+    }
+
+    /// Of these first bytes of a value of `len` bytes, those that are no numbers.
+    pub fn front(bytes: &[u8], len: usize) -> Result<Front, Unfit> {
+        let layout = Layout::begun(bytes, len)?;
+        let mut front = Vec::new();
+        for (part, start, end) in layout.between(0, bytes.len()) {
+            let end = match layout.parts[part].kind {
+                PartKind::Numbers(_) => continue,
+                PartKind::Skeleton | PartKind::Flags => end,
+                // But for the length, what lies there says nothing.
+                PartKind::Gap => end.min(start + Layout::gap_head(bytes[start])),
+            };
+            front.push((start as u64, bytes[start..end].to_vec()));
+        }
+        // Of what it is part of it is not known yet.
+        let known = layout.end().min(bytes.len());
+        front.push((known as u64, bytes[known..].to_vec()));
+        Ok(Front(front))
+    }
+
+    /// The same value, with its gaps as long as those of a front. `None`: it is another value.
+    pub fn moved(&self, front: &Layout) -> Option<Layout> {
+        if !(0..front.parts.len()).all(|part| front.fits(self, part)) {
+            return None;
+        }
+        let (mut at, mut parts) = (0, Vec::with_capacity(self.parts.len()));
+        for (part, Part { kind, end }) in self.parts.iter().enumerate() {
+            at += match front.parts.get(part).filter(|_| *kind == PartKind::Gap) {
+                Some(gap) => gap.end - front.start(part),
+                None => end - self.start(part),
+            };
+            parts.push(Part { end: at, kind: *kind });
+        }
+        Some(Layout { parts })
     }
 
     /// Up to where it is known.
@@ -390,6 +440,49 @@ mod tests {
         assert_eq!(begun.parts().len(), 3);
         assert_eq!(Layout::begun(&[ARRAY, 16], 20).unwrap_err(), Unfit::Dtype(16));
         assert_eq!(Layout::begun(&[ARRAY, 11, 0, 1, 9, 0], 20).unwrap_err(), Unfit::Length);
+    }
+
+    #[test]
+    fn a_front_says_where_numbers_are_without_them() {
+        let bytes = nested();
+        for came in 0..=bytes.len() {
+            let front = Layout::front(&bytes[..came], bytes.len()).unwrap();
+            let mut place = vec![0x55; came];
+            assert!(front.lay(&mut place));
+            let layout = Layout::begun(&place, bytes.len()).unwrap();
+            assert_eq!(layout, Layout::begun(&bytes[..came], bytes.len()).unwrap(), "{came}");
+            for (part, start, end) in layout.between(0, came) {
+                match layout.parts()[part].kind {
+                    PartKind::Numbers(_) => assert!(place[start..end].iter().all(|it| *it == 0x55)),
+                    PartKind::Gap => {}
+                    PartKind::Skeleton | PartKind::Flags => {
+                        assert_eq!(place[start..end], bytes[start..end]);
+                    }
+                }
+            }
+            assert!(came == 0 || !front.lay(&mut place[1..]), "{came}: there is no room");
+        }
+    }
+
+    #[test]
+    fn a_value_is_moved_to_where_a_front_has_its_numbers() {
+        let of = |gap, count| {
+            let mut bytes = vec![LIST, 2];
+            array(&mut bytes, 0, count, gap);
+            array(&mut bytes, 0, 2, 7);
+            bytes
+        };
+        let (one, other) = (of(3, 4), of(9, 4));
+        let [layout, wanted] = [&one, &other].map(|bytes| Layout::of(bytes).unwrap());
+        for came in 0..=other.len() {
+            let front = Layout::begun(&other[..came], other.len()).unwrap();
+            let moved = layout.moved(&front).unwrap();
+            let knows_gap = front.parts().len() > 3;
+            assert_eq!(moved, if knows_gap { wanted.clone() } else { layout.clone() }, "{came}");
+        }
+        let mut another = Vec::new();
+        array(&mut another, 0, 4, 0);
+        assert_eq!(Layout::of(&another).unwrap().moved(&wanted), None);
     }
 
     #[test]

@@ -34,10 +34,10 @@ pub mod why;
 
 pub use assembly::Part;
 pub use bytes::Malformed;
-pub use fold::{Fold, FoldOp, NoReduce, Ring, Wish};
+pub use fold::{Fold, FoldOp, NoReduce, Rest, Ring, Wish};
 pub use object::{Failure, FailureKind, Location, Value};
 pub use reason::Reason;
 pub use shared::Shared;
 
 /// Both ends of every connection must have the same; raised with every change of a layout.
-pub const PROTOCOL_VERSION: u32 = 37;
+pub const PROTOCOL_VERSION: u32 = 40;

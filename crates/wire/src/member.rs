@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::control::ClusterId;
 
 /// Raised with every change of a layout.
-pub const PROTOCOL: u32 = 5;
+pub const PROTOCOL: u32 = 7;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
@@ -31,6 +31,10 @@ pub enum Message {
     /// To a control node. `epoch`: how much of the node table the node knows.
     Heartbeat {
         epoch: u64,
+    },
+    /// To a control node: nothing runs at this node any more, and it ends when its row says that it is dead, for this reason.
+    Leaves {
+        why: String,
     },
     /// Of a control node, now and then: it hears the heartbeats.
     Heard,
@@ -81,6 +85,7 @@ impl Message {
             Self::Hello(_) => "a second hello",
             Self::Refused { .. } => "a refusal",
             Self::Heartbeat { .. } => "a heartbeat",
+            Self::Leaves { .. } => "the end of a node",
             Self::Heard => "an answer to heartbeats",
             Self::Probe { .. } => "a probe",
             Self::Alive { .. } => "an answer to a probe",

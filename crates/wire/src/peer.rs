@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 
-use crate::fold::Fold;
+use crate::fold::{Fold, Rest};
 use crate::node::{
     ActorSpec, Checkpoint, JobConfig, Lineage, LoggedCall, Obituary, Replay, Shape, ToClient,
     ToNode,
@@ -199,6 +199,18 @@ pub enum Peer {
         made: ObjectId,
         why: String,
         again: bool,
+    },
+    /// To who asked for it: the node that it comes from died, and this is what it needs. It goes on when `FoldFrom` says from where.
+    FoldBroke {
+        made: ObjectId,
+        rest: Rest,
+    },
+    /// Of who asked for it: what comes is this now, behind the bytes that are there. These are folded into that as well.
+    FoldFrom {
+        made: ObjectId,
+        from: NodeNumber,
+        upstream: ObjectId,
+        operands: Vec<ObjectId>,
     },
     /// Of who asked for it: nobody needs it under that name any more, whether it is made or not. `sealed`: the `result` of its ring has
     /// the bytes that it has.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use hoplo_wire::Malformed;
-use hoplo_wire::call::split_trailer;
+use hoplo_wire::call::named_in;
 
 use super::queue::{Arrival, Parcel};
 use super::{Bytes, Carry, Effect, Frame, Item, Pair};
@@ -45,9 +45,7 @@ impl Carry {
         frame: &[u8],
         effects: &mut Vec<Effect>,
     ) -> Result<(), Malformed> {
-        let (frame, mut named) = split_trailer(frame)?;
-        named.sort_unstable();
-        named.dedup();
+        let named = named_in(frame)?;
         let (is_last, cover) = (false, 0);
         let bytes = Bytes::Own(frame.to_vec());
         let frame = Frame { pair, tag, is_last, cover, named, bytes };

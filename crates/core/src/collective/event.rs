@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use hoplo_base::{Instant, NodeNumber, ObjectId, ProcessId};
-use hoplo_wire::{Fold, Location, NoReduce, Wish};
+use hoplo_wire::{Fold, Location, NoReduce, Rest, Wish};
 
 /// An object that is to be folded, and where all its bytes are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +54,19 @@ pub enum Event {
         object: ObjectId,
         location: Location,
     },
+    /// `Peer::FoldBroke`, or this node's own word.
+    Broke {
+        from: NodeNumber,
+        made: ObjectId,
+        rest: Rest,
+    },
+    /// `ToNode::ReduceMended`: of what is lost these are in stores again.
+    Mended {
+        asker: ProcessId,
+        request: u64,
+        was: u64,
+        members: Vec<Member>,
+    },
     /// `Peer::NoFold`, or this node's own word.
     Failed {
         from: NodeNumber,
@@ -69,6 +82,14 @@ pub enum Effect {
     Fold {
         at: NodeNumber,
         fold: Box<Fold>,
+    },
+    /// `Peer::FoldFrom`, or for this node itself.
+    FoldFrom {
+        at: NodeNumber,
+        made: ObjectId,
+        from: NodeNumber,
+        upstream: ObjectId,
+        operands: Vec<ObjectId>,
     },
     /// `Peer::FoldOver`, or for this node itself.
     End {

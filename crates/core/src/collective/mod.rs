@@ -35,6 +35,7 @@
 //! as its task's result: nothing is copied.
 //!
 //! # When something goes wrong
+//! A chain of which nodes die is mended ([`mend`]): what was folded stays. Else
 //! the whole reduce is given up, and whoever asked hears why. If another try may help, since a node died or an object moved, the task that asked gets
 //! the members that are lost, as soon as they are made again, and asks again. Else it gets all of them and folds them itself, which does for any
 //! values, and says what is wrong with those that differ. So nothing here has to tell good members from bad ones: nodes fold
@@ -43,16 +44,15 @@
 //! # Invariants
 //! - COLL-1: each member is in one step of its reduce, once: an operand of one fold, or what the first one begins with.
 //! - COLL-2: a reduce has the members that were asked for, and no others.
-//! - COLL-4: each reduce that was asked for is answered once.
+//! - COLL-3: a member that is made again is folded, once more, only into what does not have it. This holds for chains, with the exceptions that [`mend`] names.
+//! - COLL-4: each reduce that was asked for is answered once. One that goes on when what was lost is there again is asked for anew then, under another number.
 //! - COLL-5: a fold that another node was asked for is ended there once, whatever becomes of it, unless that node is dead.
-//! - COLL-6: along a chain turns rise by one, so nobody waits for itself (XFER-8). In a ring each waits for the next one, and begins by itself.
+//! - COLL-6: along a chain turns rise, so nobody waits for itself (XFER-8). In a ring each waits for the next one, and begins by itself.
 //! - COLL-7: what a node makes in a ring becomes the result there only if the asker has sealed the bytes that it was given, as the result.
-//!
-//! COLL-3, that a member which is replaced costs only what contains it, is not kept yet: everything is folded again. The way there is in
-//! docs/internals/collectives.md.
 
 mod event;
 mod lap;
+mod mend;
 mod numbers;
 mod plan;
 #[cfg(test)]
@@ -63,10 +63,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hoplo_base::limits::{REDUCE_MEMBERS_MAX, REDUCES_AT_ONCE, REDUCES_MAX};
 use hoplo_base::{Instant, NodeNumber, ObjectId, ProcessId, TaskId};
-use hoplo_wire::{Fold, Location, NoReduce, Ring, Wish};
+use hoplo_wire::{Fold, FoldOp, Location, NoReduce, Ring, Wish};
 
 pub use event::{Effect, Event, Member};
 pub use lap::{Lap, Turn};
+use mend::{Broken, TURNS_APART};
 pub use numbers::{divide, divides, fold, folds};
 use train::Train;
 
@@ -95,6 +96,7 @@ struct Reduce {
     steps: Vec<Step>,
     /// What nodes are to be asked for, as long as others are under way.
     waiting: Folds,
+    broken: Broken,
 }
 
 impl Reduce {
@@ -116,6 +118,11 @@ enum Shape {
     /// And what it begins with.
     Chain {
         head: (NodeNumber, ObjectId),
+        /// Of all that is made.
+        bytes: u64,
+        op: FoldOp,
+        /// The next name of what is made.
+        names: u32,
     },
     /// And what is to become of it.
     Ring {
@@ -143,12 +150,15 @@ struct Step {
     turn: u64,
     /// That node will have the result.
     is_result: bool,
+    /// What is in front of this byte is never made.
+    begin: u64,
 }
 
 impl Step {
     fn of((node, fold): &(NodeNumber, Fold)) -> Self {
-        let Fold { made, turn, ref operands, result, .. } = *fold;
-        Self { node: *node, made, operands: operands.clone(), turn, is_result: result.is_some() }
+        let Fold { made, turn, ref operands, result, ref rest, .. } = *fold;
+        let (is_result, begin) = (result.is_some(), rest.as_ref().map_or(0, |rest| rest.from));
+        Self { node: *node, made, operands: operands.clone(), turn, is_result, begin }
     }
 
     /// What comes of it all, at the node of who asked.
@@ -161,7 +171,7 @@ impl Shape {
     /// The member that a chain, or a train, begins with.
     fn head(&self) -> Option<(NodeNumber, ObjectId)> {
         match self {
-            Self::Chain { head } => Some(*head),
+            Self::Chain { head, .. } => Some(*head),
             Self::Train(train) => Some(train.head),
             Self::Ring { .. } => None,
         }
@@ -234,7 +244,15 @@ impl Collective {
                     let begins = reduce.shape.head().is_some_and(|head| head.0 == node);
                     begins || reduce.steps.iter().any(|step| step.node == node)
                 };
-                self.end_those(is_in, &why, effects);
+                for seq in self.those(is_in) {
+                    if !self.breaks(seq, node, effects) {
+                        self.give_up(seq, NoReduce::new(&why, true), effects);
+                    }
+                }
+            }
+            Event::Broke { from, made, rest } => self.on_broke((from, made), rest, effects),
+            Event::Mended { asker, request, was, members } => {
+                self.on_mended(asker, (request, was), &members, effects);
             }
             Event::Made { made, location } => self.on_made(made, location, effects),
             Event::Sealed { process, object, location } => {
@@ -264,7 +282,12 @@ impl Collective {
         let nodes: Vec<String> = reduce.steps.iter().map(|step| step.node.hex()).collect();
         let (members, nodes) = (reduce.members.len(), nodes.join(", "));
         Some(match reduce.shape {
-            Shape::Chain { head: (from, _) } => {
+            Shape::Chain { .. } if reduce.broken.told => {
+                format!(
+                    "{members} members are folded on their way, and some of them are made again"
+                )
+            }
+            Shape::Chain { head: (from, _), .. } => {
                 format!(
                     "{members} members are folded on their way from node {} by {nodes}",
                     from.hex()
@@ -294,7 +317,7 @@ impl Collective {
         if self.reduces.len() >= REDUCES_MAX || members.len() > REDUCE_MEMBERS_MAX {
             return effects.push(refuse("too much is folded at once"));
         }
-        let task = TaskId { owner: self.haul, seq: self.last + 1 };
+        let task = self.task(self.last + 1);
         let ring = wish.for_all.and_then(|result| self.ring(task, &wish, result, &members));
         let Some((shape, folds)) = ring.or_else(|| self.chain(task, &wish, &members)) else {
             return effects.push(refuse("all members are at this node, or one is at none"));
@@ -302,7 +325,8 @@ impl Collective {
         self.last += 1;
         let steps = folds.iter().map(Step::of).collect();
         let members = members.into_iter().map(|member| member.object).collect();
-        let reduce = Reduce { asker, request, members, shape, steps, waiting: folds };
+        let (waiting, broken) = (folds, Broken::default());
+        let reduce = Reduce { asker, request, members, shape, steps, waiting, broken };
         self.reduces.insert(self.last, reduce);
     }
 
@@ -322,7 +346,7 @@ impl Collective {
         if self.is_full_of_trains() {
             return effects.push(refuse("too much is folded at once"));
         }
-        let task = TaskId { owner: self.haul, seq: self.last + 1 };
+        let task = self.task(self.last + 1);
         let mut rest = members.into_iter();
         let begun = wish.for_all.zip(rest.next()).and_then(|(result, first)| {
             let since = (!more).then_some(self.now);
@@ -334,8 +358,8 @@ impl Collective {
         };
         self.last += 1;
         let (members, steps, waiting) = (vec![first], Vec::new(), Vec::new());
-        let shape = Shape::Train(train);
-        let reduce = Reduce { asker, request, members, shape, steps, waiting };
+        let (shape, broken) = (Shape::Train(train), Broken::default());
+        let reduce = Reduce { asker, request, members, shape, steps, waiting, broken };
         self.reduces.insert(self.last, reduce);
         self.on_more((asker, request), rest.collect(), more, effects);
     }
@@ -384,6 +408,11 @@ impl Collective {
         }
     }
 
+    /// Whose results are what the reduce of this number makes.
+    fn task(&self, seq: u64) -> TaskId {
+        TaskId { owner: self.haul, seq }
+    }
+
     fn reduce_of(&self, asker: ProcessId, request: u64) -> Option<u64> {
         let is_it = |reduce: &Reduce| (reduce.asker, reduce.request) == (asker, request);
         self.reduces.iter().find(|(_, reduce)| is_it(reduce)).map(|(seq, _)| *seq)
@@ -415,14 +444,16 @@ impl Collective {
                 from,
                 upstream: source,
                 operands,
-                turn: at as u64 + 1,
+                turn: (at as u64 + 1) * TURNS_APART,
                 divide_by: wish.divide_by.filter(|_| at + 1 == count),
                 ring: None,
                 result: None,
+                rest: None,
             };
             (node, fold)
         });
-        Some((Shape::Chain { head }, folds.collect()))
+        let (op, names) = (wish.op, count as u32);
+        Some((Shape::Chain { head, bytes, op, names }, folds.collect()))
     }
 
     fn ring(
@@ -451,6 +482,7 @@ impl Collective {
                 divide_by: wish.divide_by,
                 ring: Some(Ring { at: at as u32, of: of as u32 }),
                 result: Some(result),
+                rest: None,
             };
             (*node, fold)
         };
@@ -521,9 +553,12 @@ impl Collective {
         }
     }
 
+    fn those(&self, which: impl Fn(&Reduce) -> bool) -> Vec<u64> {
+        self.reduces.iter().filter(|(_, reduce)| which(reduce)).map(|(seq, _)| *seq).collect()
+    }
+
     fn end_those(&mut self, which: impl Fn(&Reduce) -> bool, why: &str, effects: &mut Vec<Effect>) {
-        let those = self.reduces.iter().filter(|(_, reduce)| which(reduce)).map(|(seq, _)| *seq);
-        for seq in those.collect::<Vec<_>>() {
+        for seq in self.those(which) {
             // Who still waits may try again, with nodes that live.
             self.give_up(seq, NoReduce::new(why, true), effects);
         }
@@ -535,7 +570,10 @@ impl Collective {
             Self::end_steps(&reduce, |_| true, effects);
         }
         let (asker, request) = (reduce.asker, reduce.request);
-        effects.push(Effect::Refuse { asker, request, no });
+        // COLL-4: who was told what is lost hears it when it says that this is there again.
+        if !reduce.broken.told {
+            effects.push(Effect::Refuse { asker, request, no });
+        }
     }
 
     /// COLL-5
@@ -568,7 +606,7 @@ impl Collective {
             match reduce.shape {
                 Shape::Chain { .. } => {
                     assert_eq!(reduce.steps.last().map(|step| step.node), Some(self.me));
-                    assert!(turns.is_sorted_by(|one, next| one + 1 == *next), "COLL-6: {turns:?}");
+                    assert!(turns.is_sorted_by(|one, next| one < next), "COLL-6: {turns:?}");
                 }
                 Shape::Train(_) => {
                     assert!(turns.iter().copied().eq(1..=turns.len() as u64), "COLL-6: {turns:?}");

@@ -71,7 +71,10 @@ pub(super) fn past_slow(
 }
 
 /// At which node each member is folded. `None`: one is at none.
-fn by_node(me: NodeNumber, members: &[Member]) -> Option<BTreeMap<NodeNumber, Vec<ObjectId>>> {
+pub(super) fn by_node(
+    me: NodeNumber,
+    members: &[Member],
+) -> Option<BTreeMap<NodeNumber, Vec<ObjectId>>> {
     let mut at: BTreeMap<NodeNumber, Vec<ObjectId>> = BTreeMap::new();
     for member in members {
         let here = member.nodes.iter().find(|node| **node == me);

@@ -1,5 +1,6 @@
 //! Reduces event by event, and random ones against what was asked for.
 
+mod mend;
 mod trains;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -83,9 +84,10 @@ fn each_node_folds_its_own_into_what_the_one_before_it_made() {
     let folds = Bench::new().folds(&[&[ME], &[A], &[B], &[ME]]);
     let [(first, one), (last, two)] = &folds[..] else { panic!("{folds:?}") };
     assert_eq!((*first, one.from, one.upstream), (B, A, object(1)));
-    assert_eq!((one.made, &one.operands[..], one.turn), (made(1), &[object(2)][..], 1));
+    assert_eq!((one.made, &one.operands[..]), (made(1), &[object(2)][..]));
     assert_eq!((*last, two.from, two.upstream), (ME, B, made(1)));
-    assert_eq!((two.made, &two.operands[..], two.turn), (made(0), &[object(0), object(3)][..], 2));
+    assert_eq!((two.made, &two.operands[..]), (made(0), &[object(0), object(3)][..]));
+    assert!(one.turn < two.turn, "COLL-6");
     assert_eq!((one.divide_by, two.divide_by), (None, Some(4)), "in the end");
     assert!(one.ring.is_none() && two.ring.is_none());
 }
@@ -250,14 +252,11 @@ fn what_is_made_here_is_answered_and_ended_elsewhere() {
 
 #[test]
 fn whatever_goes_wrong_ends_all_of_it_once() {
-    let dead = Event::NodeGone { node: A };
     let gone = Event::ProcessGone { process: ASKER };
     let given_up = Event::GivenUp { asker: ASKER, request: 1 };
     let failed =
         Event::Failed { from: B, made: made(1), why: "it differs".to_string(), again: false };
-    for (event, why) in
-        [(dead, "died"), (gone, "gone"), (given_up, "nobody"), (failed.clone(), "it differs")]
-    {
+    for (event, why) in [(gone, "gone"), (given_up, "nobody"), (failed.clone(), "it differs")] {
         let mut bench = Bench::new();
         bench.folds(&[&[A], &[B]]);
         let effects = bench.feed(event.clone());

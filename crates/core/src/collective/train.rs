@@ -100,7 +100,9 @@ impl Train {
         let divide_by = self.wish.divide_by.filter(|_| is_result && !operands.is_empty());
         let result = is_result.then_some(self.result);
         let (op, bytes, turn) = (self.wish.op, self.bytes, self.turn);
-        let ring = None;
-        (node, Fold { made, op, bytes, from, upstream, operands, turn, divide_by, ring, result })
+        let (ring, rest) = (None, None);
+        let fold =
+            Fold { made, op, bytes, from, upstream, operands, turn, divide_by, ring, result, rest };
+        (node, fold)
     }
 }

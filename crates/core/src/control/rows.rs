@@ -247,11 +247,14 @@ pub struct GroupEntry {
 }
 
 /// A pickled function or class, or a part of one that is larger than a value may be: its other parts
-/// are written before part 0, so who finds that one finds all.
+/// are written before part 0, so who finds that one finds all. Each node that exports it has rows of its own, which it drops when
+/// nobody needs them there: another node may need the function for longer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FunctionEntry {
     pub job: JobId,
     pub function: FunctionId,
+    /// Whose processes exported it.
+    pub node: NodeNumber,
     pub part: u32,
     pub parts: u32,
     pub bytes: Vec<u8>,
@@ -385,7 +388,8 @@ impl Entry for FunctionEntry {
     const TABLE: Table = Table::Function;
 
     fn key_bytes(&self) -> Vec<u8> {
-        let mut bytes = function_key(self.job, self.function).bytes;
+        let mut bytes = function_prefix(self.job, self.function);
+        bytes.extend_from_slice(&self.node.number().to_be_bytes());
         if self.part > 0 {
             bytes.extend_from_slice(&self.part.to_be_bytes());
         }
@@ -395,18 +399,24 @@ impl Entry for FunctionEntry {
 
 impl FunctionEntry {
     pub fn whole(
-        job: JobId,
+        (job, node): (JobId, NodeNumber),
         function: FunctionId,
         bytes: Vec<u8>,
         contains: Vec<ObjectId>,
     ) -> Self {
-        Self { job, function, part: 0, parts: 1, bytes, contains }
+        Self { job, function, node, part: 0, parts: 1, bytes, contains }
     }
 
-    /// Of all its rows, part 0 last.
-    pub fn keys(job: JobId, function: FunctionId, parts: u32) -> Vec<Key> {
-        let key = |part| Self { job, function, part, parts, bytes: vec![], contains: vec![] }.key();
-        (1..parts).chain([0]).map(key).collect()
+    /// Of these keys of one function, in order, all rows that one node wrote, part 0 last. Nothing: no node has written all of it.
+    pub fn of_one_node(keys: Vec<Vec<u8>>) -> Vec<Key> {
+        const FIRST_BYTES: usize = size_of::<JobId>() + size_of::<FunctionId>() + size_of::<u32>();
+        let Some(first) = keys.iter().find(|key| key.len() == FIRST_BYTES).cloned() else {
+            return Vec::new();
+        };
+        let mut of_it: Vec<Vec<u8>> =
+            keys.into_iter().filter(|key| key.starts_with(&first)).collect();
+        of_it.rotate_left(1);
+        of_it.into_iter().map(|bytes| Key { table: Table::Function, bytes }).collect()
     }
 
     /// In the order in which the rows are to be written.
@@ -534,11 +544,11 @@ pub fn history_key(node: NodeNumber, job: JobId, page: u32) -> Key {
     Key { table: Table::History, bytes }
 }
 
-/// The key of one function of one job; the job comes first, so that a job's rows are a range.
-pub fn function_key(job: JobId, function: FunctionId) -> Key {
+/// How the keys of one function of one job begin; the job comes first, so that a job's rows are a range.
+pub fn function_prefix(job: JobId, function: FunctionId) -> Vec<u8> {
     let mut bytes = job.0.to_be_bytes().to_vec();
     bytes.extend_from_slice(&function.0);
-    Key { table: Table::Function, bytes }
+    bytes
 }
 
 /// The key of a user's key: namespaces do not see each other.
@@ -614,14 +624,32 @@ mod tests {
     fn a_function_that_is_larger_than_a_value_lies_in_several_rows() {
         let bytes: Vec<u8> = (0..20_000_000u32).map(|number| number as u8).collect();
         let function = FunctionId([7; 16]);
-        let whole = FunctionEntry::whole(JobId(1), function, bytes, vec![]);
+        let of = |node| (JobId(1), node);
+        let (node, other) = (NodeNumber::first_given(1), NodeNumber::first_given(2));
+        let whole = FunctionEntry::whole(of(node), function, bytes.clone(), vec![]);
         let mut store = MemoryStore::new();
         for part in whole.clone().split() {
             assert!(part.to_value().len() <= CONTROL_VALUE_BYTES_MAX);
             assert_eq!(validate(&part.key(), &part.to_value()), Ok(()));
             store.put(part.key(), part.to_value()).unwrap();
         }
-        let first = store.get(&function_key(JobId(1), function)).unwrap();
+        let keys = |store: &MemoryStore| {
+            let prefix = function_prefix(JobId(1), function);
+            let page = store.scan(Table::Function, &prefix, None, 100);
+            page.rows.into_iter().map(|(key, _)| key).collect::<Vec<_>>()
+        };
+        // Another node has written a part of it, and its first row is still to come.
+        let others = FunctionEntry::whole(of(other), function, bytes, vec![]).split();
+        store.put(others[0].key(), others[0].to_value()).unwrap();
+        let of_one = FunctionEntry::of_one_node(keys(&store));
+        let all: Vec<Key> = whole.clone().split().iter().map(Entry::key).collect();
+        assert_eq!(of_one, all, "the first one comes last");
+        all.iter().for_each(|key| assert!(store.delete(key).unwrap().is_some()));
+        assert_eq!(FunctionEntry::of_one_node(keys(&store)), []);
+        whole.clone().split().into_iter().for_each(|part| {
+            store.put(part.key(), part.to_value()).unwrap();
+        });
+        let first = store.get(of_one.last().unwrap()).unwrap();
         let first = FunctionEntry::from_row(&first).unwrap();
         assert_eq!(first.parts, 5);
         assert_eq!(first.clone().joined(|key| store.get(key)), Ok(Some(whole)));

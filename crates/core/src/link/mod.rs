@@ -5,6 +5,7 @@
 //!
 //! ```text
 //!   Closed --frame to send--> Dialing --Welcome--> Up --broken, frames held--> Waiting --back-off--> Dialing
+//!          (or one to come)
 //!     ^                          |                 |                              |
 //!     |                          +-- refused, silent, broken: back-off -----------+
 //!     +--- idle 60 s, Bye, broken with nothing held <---+        a hello of the peer makes any of them Up
@@ -159,6 +160,20 @@ impl<F: Load> Links<F> {
             return Err(SendError::Dead(frame));
         }
         self.with(now, to, effects, |pair, turn| pair.send(turn, socket, frame))
+    }
+
+    /// Opens a connection if there is none, for frames that are to come.
+    pub fn open(
+        &mut self,
+        now: Instant,
+        to: NodeNumber,
+        socket: Socket,
+        effects: &mut Vec<Effect<F>>,
+    ) {
+        assert!(to != self.desk.options.me, "a node has no link with itself");
+        if !self.dead.contains(&to) {
+            self.with(now, to, effects, |pair, turn| pair.open(turn, socket));
+        }
     }
 
     pub fn handle(&mut self, now: Instant, event: Event<F>, effects: &mut Vec<Effect<F>>) {

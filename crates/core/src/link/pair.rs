@@ -48,6 +48,12 @@ impl<F: Load> Pair<F> {
         Ok(())
     }
 
+    pub(super) fn open(&mut self, turn: &mut Turn<'_, F>, socket: Socket) {
+        if self.side(socket).line == Line::Closed {
+            self.dial(turn, socket);
+        }
+    }
+
     pub(super) fn on_message(
         &mut self,
         turn: &mut Turn<'_, F>,

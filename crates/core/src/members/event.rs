@@ -23,6 +23,11 @@ pub enum Event {
         from: NodeNumber,
         epoch: u64,
     },
+    /// Nothing runs there any more, and it waits to be declared dead for this reason.
+    Leaves {
+        from: NodeNumber,
+        why: String,
+    },
     /// Its connection to this control node ended.
     Closed {
         number: NodeNumber,
@@ -78,8 +83,12 @@ pub enum Effect {
 }
 
 /// Of a verdict.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Why {
+    /// It said so itself.
+    Left {
+        why: String,
+    },
     Refused,
     /// `witnesses`: others that found it silent as well.
     Silent {
@@ -100,6 +109,7 @@ pub enum Why {
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Why::Left { why } => f.write_str(why),
             Why::Refused => write!(f, "its daemon is gone: nobody listens at its address"),
             Why::Silent { milliseconds, witnesses } => {
                 write!(f, "it was silent for {milliseconds} ms{}", reached_by(*witnesses))

@@ -9,6 +9,7 @@
 //!          +--- answered, directly or through another; or a heartbeat came after all ------------------+
 //!                                                                                                      |
 //!   Dead <--stored-- Verdict (compare-and-swap of the node's row) <--- refused; silent for 700 ms -----+
+//!                                                                 <--- it says that it leaves
 //! ```
 //!
 //! **Trouble is told, then probed.** A closed connection or a complaint (a link's `Trouble`) proves nothing: the node is probed at once.
@@ -40,6 +41,9 @@
 //! **Fence.** A dead number stays dead. Whatever comes from it is answered with [`Effect::Tell`], at every control node, whether it
 //! acts or not; links refuse it by number (`core/link`). What the node does then is in [`standing`].
 //!
+//! **Who leaves** says so, with the reason, as often as it beats, and waits until its row says that it is dead. It does not write that itself: a death
+//! names an heir, and a node that leaves does not know who died or left just before. So whoever judges writes all deaths, and knows of each.
+//!
 //! **How often.** A node beats every 180 ms, and where there are more than 6,000 of them every 30 us times their number ([`beat`]): else heartbeats alone would take
 //! most of the carrier's time, and a judge that hears late finds nobody dead. The 400 ms and the 700 ms above grow by as much. Node and judge each go by
 //! the rows that they know; a beat may be 220 ms late (with 30 us each, 7,000 rows), so they need not agree.
@@ -51,8 +55,8 @@
 //! this machine, every other node's `standing`.
 //!
 //! # Invariants
-//! - MEMB-1: who gave a sign of life by any way in the last 700 ms (more in a cluster of more than 6,000) is not declared dead, unless its address refuses, or it sent no heartbeat
-//!   for 35 s.
+//! - MEMB-1: who gave a sign of life by any way in the last 700 ms (more in a cluster of more than 6,000) is not declared dead, unless its address refuses, it sent no heartbeat
+//!   for 35 s, or it said that it leaves.
 //! - MEMB-2: only who acts probes and declares.
 //! - MEMB-3: a node has at most one round and one verdict under way; at most `MEMBER_ROUNDS_MAX` rounds are open.
 //! - MEMB-4: dead is final: no event makes such a number live.
@@ -129,6 +133,7 @@ impl Judge {
                 self.on_row(now, number, version, state, near);
             }
             Event::Heartbeat { from, epoch } => self.on_heartbeat(now, from, epoch, effects),
+            Event::Leaves { from, why } => self.on_leaves(now, from, why, effects),
             Event::Closed { number } | Event::Complaint { number } => {
                 self.on_trouble(now, number, effects);
             }
@@ -288,6 +293,21 @@ impl Judge {
         } else if let Some(record) = self.records.get_mut(&from) {
             record.came(now);
             record.epoch = record.epoch.max(Some(epoch));
+        }
+    }
+
+    /// A verdict that was not stored is given again when it says so again.
+    fn on_leaves(
+        &mut self,
+        now: Instant,
+        from: NodeNumber,
+        why: String,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(record) = self.records.get_mut(&from) else { return };
+        record.came(now);
+        if self.acts && record.verdict.is_none() {
+            self.declare(from, Why::Left { why }, effects);
         }
     }
 

@@ -190,13 +190,13 @@ impl Judge {
         }
     }
 
-    fn declare(&mut self, number: NodeNumber, why: Why, effects: &mut Vec<Effect>) {
+    pub(super) fn declare(&mut self, number: NodeNumber, why: Why, effects: &mut Vec<Effect>) {
         assert!(self.acts, "MEMB-2");
         self.end_round(number);
         self.look_at(number, None);
         let ticket = self.new_ticket(number);
         let record = self.records.get_mut(&number).expect("who is judged is known");
-        record.verdict = Some(Verdict { ticket, why });
+        record.verdict = Some(Verdict { ticket, why: why.clone() });
         effects.push(Effect::Verdict { ticket, number, expected: record.version, why });
     }
 

@@ -1,4 +1,4 @@
-//! Functions that drivers and workers export: once a job, whoever comes first.
+//! Functions that drivers and workers export: once a job and node, whoever comes first. Each node has rows of its own in the control store.
 //!
 //! They stay as long as somebody may ask for them: while the job's driver or one of its processes is there, while
 //! a detached actor of the job may start again, and while a result is pending whose task another process
@@ -42,24 +42,30 @@ struct Exported {
 pub(super) struct Asker {
     function: FunctionId,
     for_whom: For,
+    /// It was exported by another job only, as far as is known, and not all sockets were read since it was asked for: what its own job exported may lie unread.
+    unread: bool,
 }
 
 #[derive(Debug)]
 enum For {
     Process(Fetcher),
-    /// A node whose process asked.
-    Node(NodeNumber),
-    /// Processes here, and nobody else has it: its row, of this job, names its other parts.
+    /// A node whose process asked, for a call of this job.
+    Node(NodeNumber, JobId),
+    /// Processes here, and nobody else who lives has it: the store may have rows of it, of this job.
     Row(JobId),
 }
 
 impl Asker {
-    pub(super) fn of_node(function: FunctionId, node: NodeNumber) -> Self {
-        Self { function, for_whom: For::Node(node) }
+    pub(super) fn of_node(
+        function: FunctionId,
+        (node, job): (NodeNumber, JobId),
+        unread: bool,
+    ) -> Self {
+        Self { function, for_whom: For::Node(node, job), unread }
     }
 
     pub(super) fn of_row(function: FunctionId, job: JobId) -> Self {
-        Self { function, for_whom: For::Row(job) }
+        Self { function, for_whom: For::Row(job), unread: false }
     }
 }
 
@@ -117,9 +123,9 @@ impl Node {
             return;
         }
         match self.exported_keys(job, function) {
-            Some(keys) => {
-                let for_whom = For::Process(fetcher);
-                let asked = Asked::Function(Asker { function, for_whom });
+            Some((of, keys)) => {
+                let (for_whom, unread) = (For::Process(fetcher), of != job && !swept);
+                let asked = Asked::Function(Asker { function, for_whom, unread });
                 self.ask(Question::Get { keys }, asked);
             }
             None if swept => {
@@ -131,38 +137,40 @@ impl Node {
         }
     }
 
-    /// Its rows, if a process of this node exported it; of another job only if no process of this one did.
-    pub(super) fn exported_keys(&self, job: JobId, function: FunctionId) -> Option<Vec<Key>> {
-        let own = self.functions.exported.get(&job).and_then(|functions| functions.get(&function));
-        let mut others = self.functions.exported.values();
-        let exported = own.or_else(|| others.find_map(|functions| functions.get(&function)));
-        exported.map(|exported| exported.keys.clone())
+    /// Its rows, and of which job they are, if a process of this node exported it; of another job only if no process of this one did.
+    pub(super) fn exported_keys(
+        &self,
+        job: JobId,
+        function: FunctionId,
+    ) -> Option<(JobId, Vec<Key>)> {
+        let exported = &self.functions.exported;
+        let own = exported.get_key_value(&job);
+        let mut all = own.into_iter().chain(exported);
+        all.find_map(|(of, functions)| {
+            functions.get(&function).map(|exported| (*of, exported.keys.clone()))
+        })
     }
 
     /// Absent when the store refused a part of it; then its log says why.
     pub(super) fn on_function_answer(&mut self, asker: &Asker, answer: Answer) {
-        let Answer::Rows(rows) = answer else { panic!("rows were asked for, not {answer:?}") };
+        let function = asker.function;
+        let rows = match answer {
+            Answer::Keys(Ok(keys)) => return self.on_function_keys(asker, keys),
+            Answer::Keys(Err(refusal)) => Err(refusal),
+            Answer::Rows(rows) => rows,
+            other => panic!("rows or keys were asked for, not {other:?}"),
+        };
+        let went = matches!(&rows, Ok(rows) if rows.contains(&None));
         let rows = match rows {
             Ok(rows) => rows,
             Err(refusal) => {
-                self.log(format!("{} could not be read: {refusal}", asker.function));
+                self.log(format!("{function} could not be read: {refusal}"));
                 if matches!(refusal, Refusal::Busy(_)) && self.asks_again(asker) {
                     return;
                 }
                 vec![None]
             }
         };
-        if let For::Row(job) = asker.for_whom
-            && let [Some(first)] = rows.as_slice()
-        {
-            let row = Row { value: first.clone(), version: 0, index: 0, finished: false };
-            let parts = FunctionEntry::from_row(&row).map_or(1, |entry| entry.parts);
-            if parts > 1 {
-                let keys = FunctionEntry::keys(job, asker.function, parts);
-                let asked = Asked::Function(Asker::of_row(asker.function, job));
-                return self.ask(Question::Get { keys }, asked);
-            }
-        }
         let parts: Option<Vec<Vec<u8>>> = rows.into_iter().collect();
         let bytes = parts.and_then(|mut parts| {
             // Part 0 comes last.
@@ -174,10 +182,17 @@ impl Node {
             }
             Some(bytes)
         });
-        let function = asker.function;
         match asker.for_whom {
+            // It was another job's, and its rows went with that one. So it is unknown, and what is unknown is answered after a sweep.
+            For::Process(fetcher) if bytes.is_none() && asker.unread => {
+                if self.processes.contains_key(&fetcher.process) {
+                    self.sweeps.defer(Deferred::Fetch { fetcher, function });
+                }
+            }
+            For::Node(node, job) if bytes.is_none() && asker.unread => {
+                self.sweeps.defer(Deferred::FarFetch { node, job, function });
+            }
             For::Process(fetcher) => {
-                // It was another job's, and its rows went with that one.
                 let asks_on = bytes.is_none()
                     && self.processes.contains_key(&fetcher.process)
                     && self.fetch_far(fetcher, function);
@@ -185,8 +200,22 @@ impl Node {
                     self.send(fetcher.process, ToClient::Function { function, bytes });
                 }
             }
-            For::Node(node) => self.send_peer(node, Peer::Function { function, bytes }),
+            For::Node(node, _) => self.send_peer(node, Peer::Function { function, bytes }),
+            // Another node's rows may be there.
+            For::Row(job) if went => self.ask_for_row(job, function),
             For::Row(_) => self.far_function_found(function, bytes),
+        }
+    }
+
+    /// Nobody who lives has it: what one node wrote will do.
+    fn on_function_keys(&mut self, asker: &Asker, keys: Vec<Vec<u8>>) {
+        let (function, keys) = (asker.function, FunctionEntry::of_one_node(keys));
+        match asker.for_whom {
+            For::Row(_) if keys.is_empty() => self.far_function_found(function, None),
+            For::Row(job) => {
+                self.ask(Question::Get { keys }, Asked::Function(Asker::of_row(function, job)));
+            }
+            For::Process(_) | For::Node(..) => unreachable!("the keys of their rows are known"),
         }
     }
 
@@ -196,7 +225,7 @@ impl Node {
         match asker.for_whom {
             For::Process(fetcher) => {
                 if self.processes.contains_key(&fetcher.process) {
-                    self.fetch(fetcher, function, true);
+                    self.fetch(fetcher, function, !asker.unread);
                 }
                 true
             }
@@ -205,7 +234,7 @@ impl Node {
                 true
             }
             // That node asks the store itself.
-            For::Node(_) => false,
+            For::Node(..) => false,
         }
     }
 

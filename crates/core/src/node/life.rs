@@ -239,10 +239,12 @@ impl Node {
             return;
         }
         let obituary = obituary(&process, last_lines);
+        let serving = self.serving(&process.peers);
         self.note(&(id, &obituary));
         self.remember_process(&process, &obituary);
         self.tell_gone(&process, &obituary);
         self.gone_to_others(id, &obituary);
+        self.serves_no_more(id);
         for (task, (from, message)) in process.unheard {
             self.sweeps.defer(Deferred::Tell { from, to: task.owner, message });
         }
@@ -266,10 +268,7 @@ impl Node {
                 let obituary = obituary.headline();
                 self.process_gone_in_reduces(id);
                 self.process_gone_in_transfers(id);
-                self.pass_to_objects(match is_driver {
-                    true => objects::Event::ProcessLeft { process: id, obituary },
-                    false => objects::Event::ProcessGone { process: id, obituary },
-                });
+                self.buried(id, kind, obituary, serving);
                 self.pass_to_pool(workers::Event::Gone { process: id });
             }
         }
@@ -297,7 +296,9 @@ impl Node {
         }
         if self.mapped.remove(&id).is_some() {
             self.wipe(id);
-            self.pass_to_objects(objects::Event::Unmapped { process: id });
+            if !self.is_unmapped_before(id) {
+                self.pass_to_objects(objects::Event::Unmapped { process: id });
+            }
         }
     }
 
@@ -414,9 +415,10 @@ impl Node {
         assert_eq!(starts.count(), self.pool.starting(), "NODE-4");
         let joined = self.processes.values().filter(|it| it.kind != Kind::Tool);
         let joined = joined.filter(|it| it.stage.ticket().is_none()).map(|it| it.id);
+        let joined: BTreeSet<ProcessId> = joined.chain(self.unheard.keys().copied()).collect();
         let haul = self.haul();
         let known = self.objects.processes().filter(|it| *it != haul);
-        assert!(joined.eq(known), "NODE-3");
+        assert!(joined.into_iter().eq(known), "NODE-3");
         let taken = self.processes.values().filter(|it| it.kind != Kind::Tool).count();
         assert_eq!(taken + self.mapped.len(), self.slots.taken().len(), "NODE-1");
     }

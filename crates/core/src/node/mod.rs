@@ -78,6 +78,7 @@ mod replays;
 mod requests;
 mod slots;
 mod sweeps;
+mod takeover;
 #[cfg(test)]
 mod tests;
 mod timers;
@@ -153,6 +154,8 @@ pub struct Node {
     processes: BTreeMap<ProcessId, Process>,
     /// Drivers that left, or were dropped, and may still have the store mapped; their pids.
     mapped: BTreeMap<ProcessId, u32>,
+    /// Processes that are buried, and of which the directory has not heard that.
+    unheard: BTreeMap<ProcessId, takeover::Unheard>,
     slots: Slots,
     next_process: u32,
     graves: VecDeque<(ProcessId, Obituary)>,
@@ -218,6 +221,7 @@ impl Node {
             out: Vec::new(),
             processes: BTreeMap::new(),
             mapped: BTreeMap::new(),
+            unheard: BTreeMap::new(),
             slots: Slots::new(config.slots_resting),
             config,
             next_process: 1,

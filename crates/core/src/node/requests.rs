@@ -103,6 +103,7 @@ impl Node {
             ToNode::ReduceMore { request, members, more } => {
                 self.reduce_more(from, request, &members, more);
             }
+            ToNode::ReduceMended { request, was } => self.reduce_mended(from, request, was),
             ToNode::ReduceOver { request } => self.reduce_over(from, request),
             ToNode::Assemble { request, bytes, parts } => {
                 self.assemble(from, request, bytes, parts);
@@ -110,7 +111,8 @@ impl Node {
             ToNode::AssembleOver { request } => self.assemble_over(from, request),
 
             ToNode::Export { function, bytes, contains } => {
-                self.export(FunctionEntry::whole(job, function, bytes, contains));
+                let of = (job, self.me());
+                self.export(FunctionEntry::whole(of, function, bytes, contains));
             }
             ToNode::Fetch { function, call } => {
                 let (job, submitter) = call.unwrap_or((job, from));
@@ -122,13 +124,17 @@ impl Node {
                 self.create_actor(from, job, request, spec, get_if_exists);
             }
             ToNode::ActorWatch { actor } => self.watch(from, actor),
-            ToNode::ActorKill { actor, no_restart } => self.kill_actor(actor, no_restart),
+            ToNode::ActorKill { actor, no_restart, of } => self.kill_actor(actor, no_restart, of),
             ToNode::ActorLookup { request, namespace, name } => {
                 self.look_up_actor(from, request, (namespace, name));
             }
             ToNode::ActorStarted { actor, incarnation, result } => {
                 let worker = from;
+                let is_kept = result.is_ok();
                 self.pass_to_actors(life::Event::Started { worker, actor, incarnation, result });
+                if is_kept {
+                    self.pass_to_pool(workers::Event::Kept { worker });
+                }
             }
             ToNode::ActorExit { actor } => {
                 self.pass_to_actors(life::Event::Left { worker: from, actor });
@@ -159,6 +165,7 @@ impl Node {
             ToNode::RevokeFar { worker, seqs } => {
                 self.out.push(Effect::RevokeFar { caller: from, worker, seqs });
             }
+            ToNode::TookOver { caller } => self.on_took_over(from, caller),
             ToNode::KillWorker { worker } => self.on_kill_worker(from, worker),
             ToNode::ChannelBroken { worker, why } => self.on_channel_broken(from, worker, why),
             ToNode::Inspected { request, json } => self.on_word(from, request, Word::Json(json)),
@@ -188,16 +195,18 @@ impl Node {
         if self.is_far(to.node()) {
             return self.connect_far(from, to);
         }
-        let target = self.processes.get_mut(&to).filter(|target| target.stage.has_connection());
-        let Some(target) = target else {
+        let Some(target) = self.processes.get_mut(&to) else {
             let obituary = self.obituary_of(to);
             let unstarted = Vec::new();
             return self.send(from, ToClient::ProcessGone { process: to, obituary, unstarted });
         };
         target.peers.insert(from);
+        let speaks = target.stage.has_connection();
         self.process_mut(from).peers.insert(to);
-        self.send(to, ToClient::Connected { from });
-        self.pass_to_pool(workers::Event::Connected { worker: to, peer: from });
+        if speaks {
+            self.send(to, ToClient::Connected { from });
+            self.pass_to_pool(workers::Event::Connected { worker: to, peer: from });
+        } // else it is dying: `from` hears how it died once that is known
     }
 
     /// One process tells another. Of a task whose owner is dead, who adopted it is told, once that is decided. Who
@@ -210,6 +219,9 @@ impl Node {
                 }
                 // Nobody adopts what is not pending.
                 let maker = self.objects.maker(task);
+                if let Some(unheard) = self.unheard.get_mut(&maker.unwrap_or(to)) {
+                    return unheard.told.push(Deferred::Tell { from, to, message });
+                }
                 let closed = maker.and_then(|maker| self.processes.get_mut(&maker));
                 if let Some(closed) = closed.filter(|maker| !maker.stage.has_connection()) {
                     closed.unheard.insert(task, (from, message));

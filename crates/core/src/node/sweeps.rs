@@ -4,6 +4,7 @@ use hoplo_base::{FunctionId, JobId, NodeNumber, ProcessId};
 use hoplo_wire::node::Tell;
 
 use super::fetcher::Fetcher;
+use super::queries::{Asker, Here};
 use super::{Effect, Node};
 use crate::actors::life;
 use crate::claims::Epoch;
@@ -38,6 +39,13 @@ pub(super) enum Deferred {
         to: ProcessId,
         message: Tell,
     },
+    /// Of people and programs, about what the daemon's tables say.
+    Question {
+        asker: Asker,
+        request: u64,
+        here: Here,
+        asks_all: bool,
+    },
     /// The claims'.
     Claims,
     /// What processes wrote before the death of this epoch was heard of is told to the heirs.
@@ -55,17 +63,16 @@ pub(super) enum Deferred {
 }
 
 impl Sweeps {
+    fn deferred(&self) -> impl Iterator<Item = &Deferred> {
+        let batches = std::iter::once(&self.wanted).chain(&self.under_way);
+        batches.flat_map(|batch| &batch.deferred)
+    }
+
     /// Of dead workers, whose last replies may not have left.
     pub(super) fn ended_replies(&self) -> impl Iterator<Item = (ProcessId, ProcessId)> {
-        let batches = std::iter::once(&self.wanted).chain(&self.under_way);
-        batches.flat_map(|batch| &batch.deferred).filter_map(|deferred| match deferred {
+        self.deferred().filter_map(|deferred| match deferred {
             Deferred::Replies { worker, caller } => Some((*worker, *caller)),
-            Deferred::Actors(_)
-            | Deferred::Fetch { .. }
-            | Deferred::Tell { .. }
-            | Deferred::Claims
-            | Deferred::Estates(_)
-            | Deferred::FarFetch { .. } => None,
+            _ => None,
         })
     }
 
@@ -87,6 +94,25 @@ impl Sweeps {
 }
 
 impl Node {
+    /// `on_swept_question` comes after a sweep.
+    pub(super) fn sweep_before_question(
+        &mut self,
+        asker: Asker,
+        request: u64,
+        here: Here,
+        asks_all: bool,
+    ) {
+        self.sweeps.defer(Deferred::Question { asker, request, here, asks_all });
+    }
+
+    /// Questions that are answered after a sweep.
+    pub fn questions_before_sweep(&self) -> impl Iterator<Item = (Asker, u64)> {
+        self.sweeps.deferred().filter_map(|deferred| match deferred {
+            Deferred::Question { asker, request, .. } => Some((*asker, *request)),
+            _ => None,
+        })
+    }
+
     pub(super) fn on_swept(&mut self) {
         let batch = self.sweeps.under_way.take().expect("a sweep has begun");
         for deferred in batch.deferred {
@@ -94,6 +120,9 @@ impl Node {
                 Deferred::Actors(event) => self.pass_to_actors(event),
                 Deferred::Fetch { fetcher, function } => self.fetch(fetcher, function, true),
                 Deferred::Tell { from, to, message } => self.tell(from, to, message),
+                Deferred::Question { asker, request, here, asks_all } => {
+                    self.on_swept_question(asker, request, here, asks_all);
+                }
                 // After the directory's, below: what it gives up by that is given up with the next one.
                 Deferred::Claims => self.claims_swept(),
                 Deferred::Estates(epoch) => self.estates_swept(epoch),

@@ -14,6 +14,8 @@ pub(super) enum Timer {
     Kill(ProcessId),
     /// Its exit status did not come.
     Examine(ProcessId),
+    /// Who served this dead caller has not said that it took over what it uses.
+    Takeover(ProcessId),
     Memory,
     /// Results that were shared before they were there.
     Escaped,
@@ -60,6 +62,7 @@ impl Node {
             match timer {
                 Timer::Kill(process) => self.kill_late(process),
                 Timer::Examine(process) => self.examine(process),
+                Timer::Takeover(caller) => self.takeover_ends(caller),
                 Timer::Memory => self.measure_limited(),
                 Timer::Escaped => self.look_at_escaped(),
                 Timer::Functions => self.look_at_functions(),

@@ -39,6 +39,10 @@ pub enum Event {
         process: ProcessId,
         slots: u32,
     },
+    /// It is dead, and what it holds stays: `ProcessGone` or `ProcessLeft` follows.
+    ProcessDies {
+        process: ProcessId,
+    },
     /// Its socket was read to the end, everything in it was handled, and its pins are wiped.
     /// `obituary`: one line for people.
     ProcessGone {

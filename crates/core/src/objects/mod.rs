@@ -153,6 +153,8 @@ pub struct ObjectDirectory {
     records_most: usize,
     /// Live processes, each with the objects that it has tokens of, waits for or owns (pending).
     processes: BTreeMap<ProcessId, BTreeSet<ObjectId>>,
+    /// Those of them that are dead, and whose end was not told yet.
+    dying: BTreeSet<ProcessId>,
     /// Nodes that are about to leave.
     draining: BTreeSet<NodeNumber>,
     /// What workers (first) gave callers (second) with replies.
@@ -235,6 +237,7 @@ impl ObjectDirectory {
             records: BTreeMap::new(),
             records_most: 0,
             processes: BTreeMap::new(),
+            dying: BTreeSet::new(),
             draining: BTreeSet::new(),
             replies: BTreeMap::new(),
             sweeps: Sweeps::default(),
@@ -279,6 +282,9 @@ impl ObjectDirectory {
         match event {
             Event::ProcessJoined { process, slots } => {
                 self.on_process_joined(process, slots, effects);
+            }
+            Event::ProcessDies { process } => {
+                self.dying.insert(process);
             }
             Event::ProcessGone { process, obituary } => {
                 self.on_process_left(process, &obituary, effects);

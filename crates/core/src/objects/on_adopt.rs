@@ -83,8 +83,10 @@ impl ObjectDirectory {
             return;
         }
         // The one that joined first: where it is the driver, it is there as long as the job.
-        let waiting = record.waiting.keys().copied().find(|process| *process != self.haul);
-        let Some(heir) = record.holders().min().or(waiting) else {
+        let lives = |process: &ProcessId| !self.dying.contains(process);
+        let mut waiting = record.waiting.keys().copied().filter(lives);
+        let waiting = waiting.find(|process| *process != self.haul);
+        let Some(heir) = record.holders().filter(lives).min().or(waiting) else {
             return self.adopt_far(object, effects);
         };
         let lineage = lineage.clone();

@@ -24,7 +24,7 @@
 //!
 //! # Invariants
 //! - COPY-1: of each object that is to be on several nodes, and that has its value, so many nodes have a primary copy or were asked for one; or it is
-//!   short, and every node that may have one and does not refuse has been asked.
+//!   short, and every node that may have one and does not refuse has been asked. A node that leaves does not count.
 //! - COPY-2: the copy at a node that was asked is not secondary.
 //!
 //! # Stories
@@ -77,10 +77,11 @@ impl Record {
         self.copies.as_ref().is_some_and(|copies| copies.asked.contains(&node))
     }
 
-    /// A node that was asked did not answer yet.
+    /// A node that was asked did not answer yet, or nobody is asked before all nodes have announced their copies (EST-1).
     pub(super) fn awaits_copies(&self) -> bool {
-        let asked = self.copies.iter().flat_map(|copies| &copies.asked);
-        asked.into_iter().any(|node| self.copies().all(|copy| copy != *node))
+        let Some(copies) = &self.copies else { return false };
+        let comes = |node: &NodeNumber| self.copies().all(|copy| copy != *node);
+        self.unannounced || copies.asked.iter().any(comes)
     }
 
     /// So many nodes have it or will. `leaves`: this one does not count.
@@ -143,8 +144,8 @@ impl ObjectDirectory {
                 return;
             };
             if node == self.node {
-                self.pull(object, effects);
-                continue;
+                // Which goes on here.
+                return self.pull(object, effects);
             }
             let record = self.records.get_mut(&object).expect("it was just there");
             record.copies.as_mut().expect("it was just there").asked.insert(node);
@@ -255,7 +256,10 @@ impl ObjectDirectory {
         record.secondary = false;
         let copies = record.copies.get_or_insert_default();
         copies.wanted = copies.wanted.max(wanted);
-        copies.asked.insert(node);
+        // For the copy at a node that leaves another one is asked.
+        if !self.draining.contains(&node) {
+            copies.asked.insert(node);
+        }
         self.make_copies(object, effects);
     }
 
@@ -269,6 +273,7 @@ impl ObjectDirectory {
         let Some(copies) = &record.copies else {
             return assert!(!is_short, "COPY-1: {object}");
         };
+        assert!(copies.asked.is_disjoint(&self.draining), "COPY-1: {object}\n{}", story());
         let has_value = record.state.is_stored() && !record.unannounced;
         let coming = record.copies_coming(copies, self.leaves());
         let lacks = coming < usize::from(copies.wanted);

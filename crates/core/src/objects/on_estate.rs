@@ -315,6 +315,8 @@ impl ObjectDirectory {
         for object in known {
             self.make_copies(object, effects);
             self.touch(object);
+            // Copies at nodes that leave were kept until others could be asked.
+            self.leave_draining(object, effects);
         }
     }
 

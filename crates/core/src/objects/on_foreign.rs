@@ -84,6 +84,10 @@ impl ObjectDirectory {
             (turn, record.copies().collect())
         };
         effects.push(Effect::Pull { object, bytes, turn, sources });
+        if at_home {
+            // COPY-1: whoever it is fetched for, the copy that comes counts.
+            self.make_copies(object, effects);
+        }
     }
 
     pub(super) fn on_value_told(

@@ -165,6 +165,8 @@ impl ObjectDirectory {
             abroad.fetching.clear();
         }
         record.tidy();
+        // COPY-1: what has no value is not short of copies.
+        self.keepers.short.remove(&object);
     }
 
     /// A result was made at another node: its owner keeps the lineage.

@@ -31,6 +31,7 @@ impl ObjectDirectory {
         effects: &mut Vec<Effect>,
     ) {
         let Some(known) = self.processes.remove(&process) else { return };
+        self.dying.remove(&process);
         self.requests.retain(|request| !request.is_from(process));
         self.recalls.remove(&process);
         self.losses.owner_gone(process);

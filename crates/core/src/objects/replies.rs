@@ -95,7 +95,7 @@ impl ObjectDirectory {
         let Given::Near { written, latest } = given else {
             unreachable!("a far process has not joined")
         };
-        if self.processes.contains_key(&worker) {
+        if self.processes.contains_key(&worker) && !self.dying.contains(&worker) {
             return Err(format!("says that {worker} replies no more, which lives"));
         }
         let came = usize::try_from(tokens.saturating_sub(written)).unwrap_or(usize::MAX);

@@ -43,7 +43,11 @@ fn being_killed_status() -> Status {
 }
 
 fn kill_for_good(actor: ActorId) -> Effect {
-    Effect::Node(ToNode::ActorKill { actor, no_restart: true })
+    Effect::Node(ToNode::ActorKill { actor, no_restart: true, of: None })
+}
+
+fn end_worker(actor: ActorId, of: Option<ProcessId>) -> Effect {
+    Effect::Node(ToNode::ActorKill { actor, no_restart: false, of })
 }
 
 #[derive(Debug)]
@@ -66,8 +70,34 @@ pub(super) struct Actor {
     pub abandoned: bool,
     /// Calls that may lie before it.
     pub depth_max: usize,
-    /// This process has told the daemon to kill it, for good.
-    pub killed: bool,
+    pub ended: Ended,
+}
+
+/// What this process has told the daemon to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// Nothing, or it is known that the actor is dead, or does not live in that worker any more.
+    None,
+    /// The worker in which the actor lived, so that it starts again: which one that is, the daemon says next.
+    Unknown,
+    /// That worker, so that the actor starts again.
+    Worker(ProcessId),
+    /// The actor, for good.
+    ForGood,
+}
+
+impl Ended {
+    /// What calls must still stay away from, now that the daemon has said this of the actor.
+    fn after(self, told: &ActorState) -> Ended {
+        match (self, told) {
+            (_, ActorState::Dead { .. }) => Ended::None,
+            (Ended::ForGood, _) => Ended::ForGood,
+            (Ended::Unknown, ActorState::Alive { worker, .. }) => Ended::Worker(*worker),
+            (Ended::Worker(of), ActorState::Alive { worker, .. }) if of == *worker => self,
+            (Ended::Worker(_), ActorState::Pending { .. }) => self,
+            (Ended::None | Ended::Unknown | Ended::Worker(_), _) => Ended::None,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -308,22 +338,52 @@ impl SessionMachine {
         }
         let state = self.actor_mut(actor, effects);
         if !matches!(state.status, Status::Dead { .. }) {
-            state.killed = true;
-            state.status = being_killed_status();
+            (state.status, state.ended) = (being_killed_status(), Ended::ForGood);
         }
         effects.push(kill_for_good(actor));
     }
 
+    /// Ends the worker that it lives in; it starts again, if it may. Later calls wait for the next one (SES-8).
+    pub fn end_worker_of(&mut self, actor: ActorId, effects: &mut Vec<Effect>) {
+        let state = self.actor_mut(actor, effects);
+        let of = match state.status {
+            Status::Alive { worker } => {
+                (state.status, state.ended) = (Status::Unknown, Ended::Worker(worker));
+                Some(worker)
+            }
+            Status::Unknown => {
+                if state.ended == Ended::None {
+                    state.ended = Ended::Unknown;
+                }
+                None
+            }
+            Status::Pending { .. } | Status::Restarting { .. } | Status::Dead { .. } => None,
+        };
+        effects.push(end_worker(actor, of));
+    }
+
+    /// Where its calls go, if they go anywhere now.
+    pub fn lives_in(&self, actor: ActorId) -> Option<ProcessId> {
+        match self.actors.get(&actor)?.status {
+            Status::Alive { worker } => Some(worker),
+            Status::Unknown
+            | Status::Pending { .. }
+            | Status::Restarting { .. }
+            | Status::Dead { .. } => None,
+        }
+    }
+
     fn actor_mut(&mut self, actor: ActorId, effects: &mut Vec<Effect>) -> &mut Actor {
         let own = actor.0.owner == self.me && self.tasks.contains_key(&actor.0.seq);
-        let being_killed = &mut self.being_killed;
+        let all_ended = &mut self.ended;
         self.actors.entry(actor).or_insert_with(|| {
             if !own {
                 effects.push(Effect::Node(ToNode::ActorWatch { actor }));
             }
-            let killed = being_killed.remove(&actor);
+            let ended = all_ended.remove(&actor).unwrap_or(Ended::None);
+            let for_good = ended == Ended::ForGood;
             Actor {
-                status: if killed { being_killed_status() } else { Status::Unknown },
+                status: if for_good { being_killed_status() } else { Status::Unknown },
                 queue: VecDeque::new(),
                 aside: BTreeMap::new(),
                 incomplete: BTreeSet::new(),
@@ -332,7 +392,7 @@ impl SessionMachine {
                 unfinished: 0,
                 abandoned: false,
                 depth_max: ACTOR_DEPTH_MAX,
-                killed,
+                ended,
             }
         })
     }
@@ -461,9 +521,10 @@ impl SessionMachine {
 
     pub(super) fn handle_dropped(&mut self, actor: ActorId) {
         let state = self.actors.remove(&actor);
-        let dead = |state: &Actor| matches!(state.status, Status::Dead { .. });
-        if state.as_ref().is_some_and(|state| state.killed && !dead(state)) {
-            self.being_killed.insert(actor);
+        if let Some(state) = &state
+            && state.ended != Ended::None
+        {
+            self.ended.insert(actor, state.ended);
         }
         self.warned.retain(|_, by| *by != actor);
         self.reasons -= u64::from(state.as_ref().is_some_and(|state| state.abandoned));
@@ -559,24 +620,29 @@ impl SessionMachine {
         let of_a_kind =
             matches!(&told, ActorState::Pending { reason, .. } if self.was_said(reason));
         let Some(state) = self.actors.get_mut(&actor) else {
-            if matches!(told, ActorState::Dead { .. }) {
-                self.being_killed.remove(&actor);
+            if let Some(ended) = self.ended.remove(&actor).map(|ended| ended.after(&told))
+                && ended != Ended::None
+            {
+                self.ended.insert(actor, ended);
             }
             return;
         };
         if matches!(state.status, Status::Dead { .. }) {
             return;
         }
-        let told = match told {
-            ActorState::Dead { .. } => told,
-            _ if !state.killed => told,
-            lives => {
-                // Said before the kill was heard, or by another node that has taken its home's place and did not hear of it.
+        state.ended = state.ended.after(&told);
+        let told = match (state.ended, told) {
+            // Said before the end was heard, or by another node that has taken its home's place and did not hear of it.
+            (Ended::Worker(_), ActorState::Alive { worker, .. }) => {
+                return effects.push(end_worker(actor, Some(worker)));
+            }
+            (Ended::ForGood, lives) => {
                 if let ActorState::Alive { .. } = lives {
                     effects.push(kill_for_good(actor));
                 }
                 ActorState::Pending { reason: BEING_KILLED.to_string(), infeasible: false }
             }
+            (Ended::None | Ended::Unknown | Ended::Worker(_), told) => told,
         };
         let limbo = std::mem::take(&mut state.limbo);
         let restarted_before = match &state.status {
@@ -715,7 +781,7 @@ impl SessionMachine {
 impl Actor {
     /// The daemon is gone, and with it every actor.
     pub(super) fn give_up(&mut self, failure: Failure) {
-        self.status = Status::Dead { failure };
+        (self.status, self.ended) = (Status::Dead { failure }, Ended::None);
         self.queue.clear();
         self.aside.clear();
         self.incomplete.clear();

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use hoplo_base::{Instant, ObjectId, TaskId};
-use hoplo_wire::call::{CALL_CPUS, CALL_STREAMING, CallView};
+use hoplo_wire::call::{CALL_CPUS, CALL_NAMES, CALL_STREAMING, CallView};
 use hoplo_wire::node::{Lineage, Notice};
 use hoplo_wire::object::ValueView;
 use hoplo_wire::{Failure, FailureKind, Value};
@@ -64,7 +64,7 @@ impl SessionMachine {
             name: Arc::from(format!("{} (its owner died)", lineage.task)),
             shape: lineage.shape.clone(),
             returns: view.header.returns,
-            flags: view.header.flags & !CALL_CPUS, // said of the owner's lease
+            flags: view.header.flags & !(CALL_CPUS | CALL_NAMES), // said of that frame
             max_retries: lineage.retries,
             max_calls: view.header.max_calls,
             job: Some(view.header.job),

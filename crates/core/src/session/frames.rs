@@ -2,7 +2,7 @@
 
 use hoplo_base::{Instant, ObjectId};
 use hoplo_wire::call::{
-    CALL_BACKPRESSURE, CALL_CPUS, CALL_HEADER_BYTES, CallHeader, CallKind, encode_refs,
+    CALL_BACKPRESSURE, CALL_CPUS, CALL_HEADER_BYTES, CALL_NAMES, CallHeader, CallKind, encode_refs,
     encode_trailer,
 };
 use hoplo_wire::object::RefArgument;
@@ -16,7 +16,7 @@ pub struct Frame<'a> {
     pub header: [u8; CALL_HEADER_BYTES],
     pub args: &'a [u8],
     pub extra: Vec<u8>,
-    /// With the trailer, if the worker is on another node.
+    /// With the trailer, if it names something.
     pub refs: &'a [u8],
 }
 
@@ -26,6 +26,10 @@ impl SessionMachine {
         if !task.call.refs.is_empty() || !task.call.nested.is_empty() {
             let named = self.named_in_frame(seq);
             self.mention_all(now, &named, effects);
+            // What came with a call is held by its caller alone, which may die, and then this process (REF-2).
+            for object in named {
+                self.report(now, object, effects);
+            }
             self.flush(effects);
         }
     }
@@ -63,17 +67,15 @@ impl SessionMachine {
 
     pub(super) fn frame_of_kind(&mut self, seq: u64, kind: Option<CallKind>) -> Frame<'_> {
         self.scratch.clear();
-        let me = self.me.node();
-        let task = &self.tasks[&seq];
-        let is_far = matches!(task.stage, Stage::Placed { worker } if worker.node() != me);
-        if is_far {
-            self.encode_far_refs(seq);
-        } else if !task.call.refs.is_empty() {
-            self.encode_refs(seq);
-        }
+        let call = &self.tasks[&seq].call;
+        let has_refs = !(call.refs.is_empty() && call.nested.is_empty());
+        let names = has_refs && self.encode_refs(seq);
         let task = &self.tasks[&seq];
         let options = &task.call.options;
         let (mut extra, mut flags) = (Vec::new(), options.flags);
+        if names {
+            flags |= CALL_NAMES;
+        }
         if let Stage::Placed { worker } = task.stage
             && let Some(lease) = self.lease_of(worker)
         {
@@ -105,35 +107,29 @@ impl SessionMachine {
         Frame { header, args: &task.call.args, extra, refs: &self.scratch }
     }
 
-    /// The refs part of a frame, in `scratch`.
-    fn encode_refs(&mut self, seq: u64) {
+    /// The refs part of a frame, and its trailer if it names something (true), in `scratch`.
+    fn encode_refs(&mut self, seq: u64) -> bool {
         let mut scratch = std::mem::take(&mut self.scratch);
-        let call = &self.tasks[&seq].call;
-        let mut budget = call.inline_budget();
-        for object in call.refs_in_frame() {
+        let task = &self.tasks[&seq];
+        let me = self.me.node();
+        // For another node: a place in this one's store says nothing there.
+        let is_far = matches!(task.stage, Stage::Placed { worker } if worker.node() != me);
+        let mut budget = task.call.inline_budget();
+        for object in task.call.refs_in_frame() {
             let value = match self.inline_argument(*object, &mut budget) {
                 Some(value) => value.clone(),
                 None => match self.value(*object) {
-                    Some(Value::Stored(location)) => Value::Stored(*location),
+                    Some(Value::Stored(location)) if !is_far => Value::Stored(*location),
                     _ => Value::Stored(Location::ASK),
                 },
             };
             encode_refs(&[RefArgument { object: *object, value }], &mut scratch);
         }
-        self.scratch = scratch;
-    }
-
-    /// For another node: a place in this one's store says nothing there, and the carrier reads in a trailer what the frame names.
-    fn encode_far_refs(&mut self, seq: u64) {
-        let mut scratch = std::mem::take(&mut self.scratch);
-        let call = &self.tasks[&seq].call;
-        let mut budget = call.inline_budget();
-        for object in call.refs_in_frame() {
-            let value = self.inline_argument(*object, &mut budget).cloned();
-            let value = value.unwrap_or(Value::Stored(Location::ASK));
-            encode_refs(&[RefArgument { object: *object, value }], &mut scratch);
+        let named = self.named_in_frame(seq);
+        if !named.is_empty() {
+            encode_trailer(&named, &mut scratch);
         }
-        encode_trailer(&self.named_in_frame(seq), &mut scratch);
         self.scratch = scratch;
+        !named.is_empty()
     }
 }

@@ -36,6 +36,8 @@ pub(super) struct Lineages {
     pub(super) dropped: u64,
     /// Lost while the reply that brings it may be unread.
     pub(super) unread: BTreeMap<ObjectId, Loss>,
+    /// Lost before the reply that brings it, which is being read.
+    pub(super) read: Vec<(ObjectId, Loss)>,
     /// Nodes with which results were lost, as the user was told.
     pub(super) warned: BTreeSet<NodeNumber>,
 }

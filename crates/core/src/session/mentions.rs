@@ -1,7 +1,7 @@
 //! What the daemon hears of refs: before another process can see them, and of those that are borrowed.
 
-use hoplo_base::{Instant, ObjectId};
-use hoplo_wire::node::{Notice, SharedState};
+use hoplo_base::{Instant, ObjectId, ProcessId};
+use hoplo_wire::node::{Notice, SharedState, ToNode};
 
 use super::refs::{Knowledge, State};
 use super::{Effect, SessionMachine};
@@ -56,7 +56,7 @@ impl SessionMachine {
         }
     }
 
-    fn report(&mut self, now: Instant, object: ObjectId, effects: &mut Vec<Effect>) {
+    pub(super) fn report(&mut self, now: Instant, object: ObjectId, effects: &mut Vec<Effect>) {
         if let Some(entry) = self.objects.get_mut(&object)
             && entry.knowledge == Knowledge::Unreported
         {
@@ -64,6 +64,21 @@ impl SessionMachine {
             entry.tokens += 1;
             self.notice(now, Notice::Hold { object, process: self.me }, effects);
         }
+    }
+
+    /// A caller of this worker is dead. What its calls name that go on here is held from now on, and so is what was found in that: the daemon
+    /// keeps what the dead one held until it hears so (REF-2).
+    pub fn takes_over(
+        &mut self,
+        now: Instant,
+        caller: ProcessId,
+        named: &[ObjectId],
+        effects: &mut Vec<Effect>,
+    ) {
+        self.count_all(named);
+        self.report_borrowed(now, effects);
+        self.flush(effects);
+        effects.push(Effect::Node(ToNode::TookOver { caller }));
     }
 
     /// A ref leaves in bytes whose readers nobody can count: the daemon knows the object, and that it is held

@@ -26,7 +26,8 @@
 //!   is asked for at every call: there it only takes in what became due sooner.
 //! - SES-7: no call waits for ever for workers that die before they take any: of those that lay there, one or all.
 //!   After `WORKERS_UNTAKEN_MAX` of them in a row each one costs it a retry, as if it had begun.
-//! - SES-8: no call is placed at an actor that this process killed before, whatever is said of the actor meanwhile.
+//! - SES-8: no call is placed at an actor that this process killed before, nor at a worker that it ended so that the actor starts again, whatever is
+//!   said of the actor meanwhile, and by whichever handle.
 //! - SES-9: a stream and the run that stands for it, to make its lost items, have one number of retries left.
 //!
 //! # Budget
@@ -63,7 +64,7 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hoplo_base::{
@@ -262,8 +263,8 @@ pub struct SessionMachine {
     /// The latest shape that was looked up: nearly always the next one's, too.
     shape_known: Option<(Arc<Shape>, u32)>,
     actors: BTreeMap<ActorId, Actor>,
-    /// Killed by this process, which has no handle of them (any more), and nobody has said that they are dead (SES-8).
-    being_killed: BTreeSet<ActorId>,
+    /// What this process has ended of actors of which it has no handle (any more), while nobody has said that it is over (SES-8).
+    ended: BTreeMap<ActorId, actors::Ended>,
     promises: Promises,
     /// What actors lack to start, each with the one whose line said so: actors of a kind make one line.
     warned: BTreeMap<String, ActorId>,
@@ -320,7 +321,7 @@ impl SessionMachine {
             seldom_look: None,
             shape_known: None,
             actors: BTreeMap::new(),
-            being_killed: BTreeSet::new(),
+            ended: BTreeMap::new(),
             promises: Promises::default(),
             warned: BTreeMap::new(),
             notices: Vec::new(),

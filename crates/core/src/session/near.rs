@@ -54,6 +54,14 @@ impl SessionMachine {
         self.locality = Locality::Off;
     }
 
+    /// A node of which it is known that its store has the value, and how many bytes that is.
+    pub fn lies_at(&self, object: ObjectId) -> Option<(NodeNumber, u64)> {
+        let Some(Value::Stored(location)) = self.value(object) else { return None };
+        let here = self.me.node();
+        let node = location.known().map_or(location.other_node(), |_| Some(here))?;
+        Some((node, location.len))
+    }
+
     /// This value turned out to be stored.
     pub(super) fn saw_stored(&mut self, object: ObjectId) {
         match self.locality {
@@ -124,10 +132,8 @@ impl SessionMachine {
         let call = &self.tasks.get(&seq)?.call;
         let (drawn_by, least) = draws(call);
         for object in drawn_by {
-            let Some(Value::Stored(location)) = self.value(*object) else { continue };
-            let node = location.known().map_or(location.other_node(), |_| Some(here));
-            if let Some(node) = node.filter(|_| location.len >= least) {
-                *bytes.entry(node).or_default() += location.len;
+            if let Some((node, len)) = self.lies_at(*object).filter(|(_, len)| *len >= least) {
+                *bytes.entry(node).or_default() += len;
             }
         }
         let most =

@@ -427,12 +427,7 @@ impl SessionMachine {
         }
     }
 
-    pub(super) fn drop_all(
-        &mut self,
-        now: Instant,
-        objects: &[ObjectId],
-        effects: &mut Vec<Effect>,
-    ) {
+    pub fn drop_all(&mut self, now: Instant, objects: &[ObjectId], effects: &mut Vec<Effect>) {
         for object in objects {
             self.drop_ref(now, *object, effects);
         }

@@ -12,8 +12,8 @@
 //!
 //! # Stories
 //! 1. The home hears that a result is made, then that the node died, before this process has read the reply: `Remake` comes while the first run
-//!    is not over here. It is remembered (`unread`). The reply, when it is read, names the dead node, and only then the task runs again; if it never
-//!    comes, the task runs again anyway, since its worker is dead.
+//!    is not over here. It is remembered (`unread`). The reply, when it is read, names the dead node. When the task is over, it runs again, and who
+//!    needs the result waits for that run. If the reply never comes, the task runs again anyway, since its worker is dead.
 //! 2. Two results of one task are lost: the second `Remake` finds the task running for the first, and is content with that run.
 //! 3. The run that makes it again ends at a node that dies, too: as in 1, or as a new loss, with one retry less.
 //! 4. Of several results one is lost: the run makes all of them, and what was not lost keeps its first value.
@@ -51,9 +51,34 @@ impl SessionMachine {
         self.keep_lineage(now, object, effects);
         let Some(loss) = self.lineages.unread.remove(&object) else { return };
         let Some(Value::Stored(location)) = self.value(object) else { return };
-        if loss.node.is_none() || location.other_node() == loss.node {
-            self.remake_one(now, object, &loss, effects);
+        if loss.node.is_some() && location.other_node() != loss.node {
+            return;
         }
+        if self.is_coming(object) {
+            self.lineages.read.push((object, loss)); // its task is there until all results of it are complete
+        } else {
+            self.remake_read(now, object, &loss, effects);
+        }
+    }
+
+    /// The task whose reply is read is over: now it may run again (story 1).
+    #[cold]
+    pub(super) fn remake_all_read(&mut self, now: Instant, effects: &mut Vec<Effect>) {
+        for (object, loss) in std::mem::take(&mut self.lineages.read) {
+            self.remake_read(now, object, &loss, effects);
+        }
+    }
+
+    /// What the reply named is not there any more, as if the loss was told after it.
+    fn remake_read(
+        &mut self,
+        now: Instant,
+        object: ObjectId,
+        loss: &Loss,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.is_lost_here(object);
+        self.remake_one(now, object, loss, effects);
     }
 
     /// No copy of these results is left.

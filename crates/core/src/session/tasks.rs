@@ -425,6 +425,9 @@ impl SessionMachine {
             self.complete(now, task.object(index), value, contains, origin, effects);
         }
         let record = self.remove_task(seq);
+        if !self.lineages.read.is_empty() {
+            self.remake_all_read(now, effects);
+        }
         self.let_go(now, record, effects);
     }
 

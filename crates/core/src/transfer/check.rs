@@ -17,6 +17,7 @@ impl Transfer {
         let mut tickets = BTreeSet::new();
         let mut slots: Vec<u32> = self.slots.clone();
         for (object, pull) in &self.pulls {
+            slots.extend(pull.room().map(|room| room.place.slot));
             let is_queued = matches!(pull.stage, Stage::Queued);
             assert_eq!(is_queued, queued.contains(object), "XFER-2: {object} is {:?}", pull.stage);
             match &pull.stage {
@@ -26,11 +27,14 @@ impl Transfer {
                     assert!(tickets.insert((*ticket, *object)), "XFER-1: {object}");
                     assert!(room.place.len == pull.bytes, "XFER-3: {object}");
                     assert!(*written < pull.bytes && !pull.sources.contains(from), "XFER-1");
-                    slots.push(room.place.slot);
                 }
-                Stage::Stopping { room, ticket } | Stage::Clearing { room, ticket } => {
+                Stage::Broken { rest, .. } => {
+                    let fold = pull.fold.as_ref().expect("XFER-15: it is a fold");
+                    let waits = rest.from < pull.bytes && pull.sources.is_empty();
+                    assert!(fold.can_go_on() && waits, "XFER-15: {pull:?}");
+                }
+                Stage::Stopping { ticket, .. } | Stage::Clearing { ticket, .. } => {
                     assert!(tickets.insert((*ticket, *object)), "XFER-1: {object}");
-                    slots.push(room.place.slot);
                 }
             }
         }
@@ -78,7 +82,7 @@ impl Transfer {
                         Stage::Receiving { room, .. } => {
                             !room.in_file && serve.stage == Serving::Relaying
                         }
-                        Stage::Stopping { room, .. } => !room.in_file,
+                        Stage::Stopping { room, .. } | Stage::Broken { room, .. } => !room.in_file,
                         Stage::Queued | Stage::Clearing { .. } => false,
                     };
                     assert!(relays, "XFER-8: {serve:?} of {pull:?}");

@@ -1,8 +1,9 @@
 //! What happens to transfers, and what is asked for.
 
 use hoplo_base::{NodeNumber, ObjectId, ProcessId};
+use hoplo_wire::layout::Front;
 use hoplo_wire::node::ToClient;
-use hoplo_wire::{Failure, Fold, FoldOp, Location, Part, Value};
+use hoplo_wire::{Failure, Fold, FoldOp, Location, Part, Rest, Value};
 
 /// Where the bytes of a pulled object go: in the arena or, from its end on, in the spill file, as in a `Location`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +23,11 @@ pub enum Event {
         bytes: u64,
         turn: u64,
         sources: Vec<NodeNumber>,
+    },
+    /// Its home told this node to fetch it in this turn, and that is not begun.
+    NotBegun {
+        object: ObjectId,
+        turn: u64,
     },
     /// What the directory says to the haul (`Event::told`).
     Granted {
@@ -57,6 +63,14 @@ pub enum Event {
     FoldAsked {
         asker: NodeNumber,
         fold: Box<Fold>,
+    },
+    /// `Peer::FoldFrom`, or this node's own word.
+    FoldFrom {
+        asker: NodeNumber,
+        made: ObjectId,
+        from: NodeNumber,
+        upstream: ObjectId,
+        operands: Vec<ObjectId>,
     },
     /// `Peer::FoldOver`, or this node's own word.
     FoldOver {
@@ -204,6 +218,12 @@ pub enum Effect {
         why: String,
         again: bool,
     },
+    /// `Peer::FoldBroke`, or to this node itself.
+    FoldBroke {
+        to: NodeNumber,
+        made: ObjectId,
+        rest: Rest,
+    },
 
     // ---- to other nodes ----
     /// `Peer::FetchBytes`.
@@ -264,9 +284,20 @@ pub enum Order {
         divide_by: Option<u32>,
         /// This node's place, of so many. What comes, and what is relayed of it, is counted as its lap goes (`collective::Lap`).
         ring: Option<(u32, u32)>,
+        /// What is in front of `written` was never here, or is without some of the operands. They have to fit what lies there.
+        rest: Option<Rest>,
     },
     /// Fold the operands into a copy of the source, which lies here: a piece whenever somebody is to be sent it. Else as with `Receive`.
-    FoldHere { ticket: u64, place: Place, op: FoldOp, source: Location, operands: Vec<Location> },
+    FoldHere {
+        ticket: u64,
+        place: Place,
+        written: u64,
+        op: FoldOp,
+        source: Location,
+        operands: Vec<Location>,
+        /// As with `Fold`, of the source as well: it is moved to where that front has its numbers.
+        rest: Option<Rest>,
+    },
     /// Of a `Receive`, or of what is folded.
     StopReceive { ticket: u64 },
     /// How much of it is there? `Done::Seen`, unless it has ended.
@@ -310,6 +341,8 @@ pub enum Done {
         why: String,
         /// The link with its source was lost.
         lost: bool,
+        /// What lies in these bytes beside numbers, if they are folded.
+        front: Option<Front>,
     },
     /// As `Stopped`: what comes and the operands cannot be folded, from whatever node it comes.
     Unfit {

@@ -1,7 +1,7 @@
 //! What a pull that is a fold has besides (`on_fold`).
 
 use hoplo_base::{NodeNumber, ObjectId};
-use hoplo_wire::{FoldOp, Location};
+use hoplo_wire::{FoldOp, Location, Rest};
 
 #[derive(Clone, Debug)]
 pub(super) struct Folding {
@@ -10,6 +10,10 @@ pub(super) struct Folding {
     /// What its source calls what it sends.
     pub(super) upstream: ObjectId,
     pub(super) operands: Vec<Location>,
+    /// For the next attempt.
+    pub(super) rest: Option<Rest>,
+    /// Where the rest comes from, until its operands are found.
+    pub(super) next: Option<Next>,
     /// What they are folded into, if that is an object of this node.
     pub(super) source: Option<Location>,
     pub(super) divide_by: Option<u32>,
@@ -19,6 +23,13 @@ pub(super) struct Folding {
     pub(super) unfit: bool,
     /// Nobody needs it any more. The shell may have it whole before it hears so.
     pub(super) over: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Next {
+    pub(super) from: NodeNumber,
+    pub(super) upstream: ObjectId,
+    pub(super) operands: Vec<(ObjectId, Option<Location>)>,
 }
 
 /// Of a fold whose node ends with all bytes of a result.
@@ -37,6 +48,14 @@ pub(super) struct Fetch {
     pub(super) bytes: u64,
     pub(super) turn: u64,
     pub(super) sources: Vec<NodeNumber>,
+}
+
+impl Folding {
+    /// What comes can come from elsewhere, if the one who asked for it says so: of a chain alone, whose source was another node.
+    pub(super) fn can_go_on(&self) -> bool {
+        let is_chain = self.ring.is_none() && self.outcome.is_none() && self.source.is_none();
+        is_chain && !self.unfit && !self.over
+    }
 }
 
 impl Outcome {

@@ -55,6 +55,7 @@
 //! - XFER-7: each `Begin` has one end: `Seal`, `PullFailed` or `PullDenied`. One that comes while its object is being pulled has the end of
 //!   that pull.
 //! - XFER-12: a fold that was asked for is wanting, being pulled, whole, or over; each that cannot be made is told once (`NoFold`).
+//! - XFER-15: a fold of a chain whose source's node died keeps what is written. It says so once for each such death, and goes on, or ends, only when who asked for it says so.
 //! - XFER-14: each assembly that was asked for has one end, `Assembled` or `NotAssembled`. Until then it waits for its turn, for room, or for a part.
 //! - XFER-8: what is pulled in one turn is relayed to who asks in a later turn only. So along a chain turns fall, and nobody waits for
 //!   itself. A ring has no first one; there each begins to send before anything comes.
@@ -157,6 +158,7 @@ impl Transfer {
             Event::Begin { object, bytes, turn, sources } => {
                 self.on_begin(object, Fetch { bytes, turn, sources }, effects);
             }
+            Event::NotBegun { object, turn } => self.on_not_begun(object, turn, effects),
             Event::Granted { request, offset, len, slots } => {
                 self.on_granted(request, offset, len, slots, effects);
             }
@@ -171,6 +173,9 @@ impl Transfer {
                 effects.push(Effect::AnswerRecall);
             }
             Event::FoldAsked { asker, fold } => self.on_fold(asker, *fold, effects),
+            Event::FoldFrom { asker, made, from, upstream, operands } => {
+                self.on_fold_from(asker, made, (from, upstream), operands, effects);
+            }
             Event::FoldOver { asker, made, sealed } => {
                 self.on_fold_over(asker, made, sealed, effects);
             }
@@ -210,6 +215,12 @@ impl Transfer {
         self.plan_look();
     }
 
+    /// What is being written to the room with this slot.
+    pub fn comes_to(&self, slot: u32) -> Option<ObjectId> {
+        let has = |pull: &Pull| pull.room().is_some_and(|room| room.place.slot == slot);
+        self.pulls.iter().find(|(_, pull)| has(pull)).map(|(object, _)| *object)
+    }
+
     pub fn next_deadline(&self) -> Option<Instant> {
         self.look_at.into_iter().chain(self.next_to_let_go()).min()
     }
@@ -218,8 +229,8 @@ impl Transfer {
         match done {
             Done::Received { ticket, generation } => self.on_received(ticket, generation, effects),
             Done::PartCame { ticket } => self.on_part_came(ticket, effects),
-            Done::Stopped { ticket, written, why, lost } => {
-                self.on_stopped(ticket, written, (why, lost), effects);
+            Done::Stopped { ticket, written, why, lost, front } => {
+                self.on_stopped(ticket, (written, front), (why, lost), effects);
             }
             Done::Unfit { ticket, why } => self.on_unfit(ticket, why, effects),
             Done::Sent { to, ticket } => self.on_sent(to, ticket),

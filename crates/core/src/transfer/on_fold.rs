@@ -6,18 +6,21 @@
 //!      +---------------- it cannot be made ------------------+--> (NoFold)
 //! ```
 //! A fold is a pull: it has room, a source, and relays. What comes of it is final below its mark as well, so it is sent on as it comes. It differs
-//! in three things. Its source calls it by another name. The directory does not know it: it stays here until it is over. And it has one source,
-//! without which it has failed. And it is made in memory: where the store has no room but on disk, it fails.
+//! in four things. Its source calls it by another name. The directory does not know it: it stays here until it is over. It has one source. If that
+//! one's node dies, a fold of a chain keeps what is written, says so (`FoldBroke`), and goes on when who asked for it names another source (`FoldFrom`); any other
+//! fold has failed without its source. And it is made in memory: where the store has no room but on disk, it fails.
 //!
 //! The last fold of a chain is made at the node that asked for it. Its room is handed over to the process that wants it (`HandOver`).
 
+use std::collections::BTreeSet;
+
 use hoplo_base::limits::FOLDS_MAX;
 use hoplo_base::{Instant, NodeNumber, ObjectId};
-use hoplo_wire::{Fold, Location};
+use hoplo_wire::{Fold, Location, Rest};
 
 use super::Transfer;
 use super::event::Effect;
-use super::folding::{Folding, Outcome};
+use super::folding::{Folding, Next, Outcome};
 use super::pull::{Pull, Stage};
 use super::watch::Watch;
 
@@ -103,6 +106,22 @@ impl Transfer {
         }
         concerned.dedup();
         concerned.into_iter().for_each(|made| self.look_for_operands(made, effects));
+        for made in self.that_join(object) {
+            let fold = self.pulls.get_mut(&made).and_then(|pull| pull.fold.as_mut());
+            let next = fold.and_then(|fold| fold.next.as_mut()).expect("it joins");
+            let those = next.operands.iter_mut().filter(|(it, _)| *it == object);
+            those.for_each(|(_, place)| *place = Some(location));
+            self.look_for_next(made, effects);
+        }
+    }
+
+    /// Folds that go on when this is found, too.
+    fn that_join(&self, object: ObjectId) -> Vec<ObjectId> {
+        let joins = |pull: &Pull| {
+            let next = pull.fold.as_ref().and_then(|fold| fold.next.as_ref());
+            next.is_some_and(|next| next.operands.iter().any(|(it, _)| *it == object))
+        };
+        self.pulls.iter().filter(|(_, pull)| joins(pull)).map(|(made, _)| *made).collect()
     }
 
     pub(super) fn no_operand(&mut self, object: ObjectId, why: &str, effects: &mut Vec<Effect>) {
@@ -115,6 +134,14 @@ impl Transfer {
             let why = format!("{object} cannot be read there: {why}");
             self.no_fold(wanting.asker, made, (why, true), effects);
         }
+        for made in self.that_join(object) {
+            let pull = self.pulls.get_mut(&made).expect("it joins");
+            pull.why = format!("{object} cannot be read there: {why}");
+            if let Stage::Broken { room, rest: Rest { from, .. } } = pull.stage {
+                // Without a source it ends.
+                self.try_next(made, room, from, effects);
+            }
+        }
     }
 
     /// When all are there it is fetched.
@@ -125,9 +152,10 @@ impl Transfer {
         }
         let Wanting { asker, fold, found } = self.wanting.remove(&made).expect("it was just there");
         let mut operands: Vec<Location> = found.into_iter().flatten().collect();
-        let Fold { op, bytes, from, upstream, turn, divide_by, ring, result, .. } = fold;
+        let Fold { op, bytes, from, upstream, turn, divide_by, ring, result, rest, .. } = fold;
         let source = (from == self.me).then(|| operands.pop()).flatten();
-        if let Some(source) = source.filter(|source| source.len != bytes) {
+        // In front of a rest gaps may have other lengths.
+        if let Some(source) = source.filter(|source| source.len != bytes && rest.is_none()) {
             let why = format!("{upstream} has {} bytes, and not {bytes}", source.len);
             return self.no_fold(asker, made, (why, false), effects);
         }
@@ -135,6 +163,8 @@ impl Transfer {
             asker,
             op,
             upstream,
+            rest,
+            next: None,
             operands,
             source,
             divide_by,
@@ -175,6 +205,18 @@ impl Transfer {
         self.fetch_instead(fold.outcome, effects);
     }
 
+    /// It has no source, and some of it may be being sent still. Who asked for it hears why from this node, before those to whom it is relayed can say that they
+    /// lost their source.
+    pub(super) fn tell_of_fold(&mut self, made: ObjectId, effects: &mut Vec<Effect>) {
+        let Some(pull) = self.pulls.get_mut(&made) else { return };
+        let Some(fold) = pull.fold.as_mut() else { return };
+        if fold.ring.is_none() && fold.outcome.is_none() && !fold.over {
+            fold.over = true;
+            let (to, why, again) = (fold.asker, pull.why.clone(), !fold.unfit);
+            effects.push(Effect::NoFold { to, made, why, again });
+        }
+    }
+
     /// It cannot be made, and nothing of it is left.
     pub(super) fn no_fold(
         &mut self,
@@ -195,7 +237,7 @@ impl Transfer {
         pull.fold.as_mut().expect("only what is folded is unfit").unfit = true;
         // It may have been told to stop for another reason.
         pull.why.clone_from(&why);
-        self.on_stopped(ticket, 0, (why, false), effects);
+        self.on_stopped(ticket, (0, None), (why, false), effects);
     }
 
     /// All of it is written and sealed.
@@ -304,10 +346,72 @@ impl Transfer {
                 effects.extend(self.enough(source, ticket));
                 self.stop(made, ("it is over".to_string(), false), effects);
             }
+            // Without a source it ends.
+            Stage::Broken { room, rest: Rest { from, .. } } => {
+                self.try_next(made, room, from, effects);
+            }
             // They end by themselves, without a source.
             Stage::AskingRoom { .. } | Stage::Stopping { .. } | Stage::Clearing { .. } => {}
         }
         self.fetch_instead(outcome, effects);
+    }
+
+    /// What comes is this now: the node that it came from died.
+    pub(super) fn on_fold_from(
+        &mut self,
+        asker: NodeNumber,
+        made: ObjectId,
+        (from, upstream): (NodeNumber, ObjectId),
+        operands: Vec<ObjectId>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(pull) = self.pulls.get_mut(&made) else { return };
+        let Some(fold) = pull.fold.as_mut().filter(|fold| fold.asker == asker) else { return };
+        if !matches!(pull.stage, Stage::Broken { .. }) || fold.next.is_some() {
+            return;
+        }
+        let wanted: BTreeSet<ObjectId> = operands.iter().copied().collect();
+        let operands = operands.into_iter().map(|object| (object, None)).collect();
+        fold.next = Some(Next { from, upstream, operands });
+        effects.extend(wanted.into_iter().map(|object| Effect::Want { object }));
+        self.look_for_next(made, effects);
+    }
+
+    /// It goes on when it has all that it folds into the rest.
+    fn look_for_next(&mut self, made: ObjectId, effects: &mut Vec<Effect>) {
+        let Some(pull) = self.pulls.get_mut(&made) else { return };
+        let (Stage::Broken { room, rest }, Some(fold)) = (&pull.stage, &mut pull.fold) else {
+            return;
+        };
+        let (room, rest) = (*room, rest.clone());
+        let all = |next: &mut Next| next.operands.iter().all(|(_, location)| location.is_some());
+        let Some(Next { from, upstream, operands }) = fold.next.take_if(all) else { return };
+        let written = rest.from;
+        fold.rest = (!operands.is_empty()).then_some(rest);
+        fold.operands.extend(operands.into_iter().filter_map(|(_, location)| location));
+        fold.upstream = upstream;
+        // XFER-1: of the next source, which may die as well.
+        pull.lost = false;
+        pull.sources = vec![from];
+        self.try_next(made, room, written, effects);
+    }
+
+    /// Folds that would come from there, and did not begin. Who asked for them asks anew.
+    fn lose_fold_sources(&mut self, dead: NodeNumber, effects: &mut Vec<Effect>) {
+        let wanting = self.wanting.iter().filter(|(_, it)| it.fold.from == dead);
+        for made in wanting.map(|(made, _)| *made).collect::<Vec<_>>() {
+            let wanting = self.wanting.remove(&made).expect("it was just there");
+            let why = format!("node {} died", dead.hex());
+            self.no_fold(wanting.asker, made, (why, true), effects);
+        }
+        for (made, pull) in &mut self.pulls {
+            let Some(fold) = pull.fold.as_mut() else { continue };
+            let (to, from_it) = (fold.asker, |next: &mut Next| next.from == dead);
+            if let (Stage::Broken { rest, .. }, Some(_)) = (&pull.stage, fold.next.take_if(from_it))
+            {
+                effects.push(Effect::FoldBroke { to, made: *made, rest: rest.clone() });
+            }
+        }
     }
 
     /// Who asked for folds is dead, or the shell of this node lost its link.
@@ -319,5 +423,6 @@ impl Transfer {
         for made in wanting.chain(wholes).chain(pulls).collect::<Vec<_>>() {
             self.on_fold_over(dead, made, false, effects);
         }
+        self.lose_fold_sources(dead, effects);
     }
 }

@@ -118,6 +118,7 @@ impl Transfer {
             Stage::Queued
             | Stage::AskingRoom { .. }
             | Stage::Stopping { .. }
+            | Stage::Broken { .. }
             | Stage::Clearing { .. } => None,
         };
         if now != turn {

@@ -2,7 +2,8 @@
 
 use hoplo_base::limits::{PULLS_IN_VAIN_KEPT, PULLS_MAX};
 use hoplo_base::{NodeNumber, ObjectId};
-use hoplo_wire::{Failure, Location};
+use hoplo_wire::layout::Front;
+use hoplo_wire::{Failure, Location, Rest};
 
 use super::Transfer;
 use super::event::{Effect, Order, Place};
@@ -85,7 +86,9 @@ impl Transfer {
             return self.room_for_assembly(key, room, effects);
         }
         let object = self.tickets.remove(&request).expect("room is granted to who asked for it");
-        self.try_next(object, room, 0, effects);
+        let fold = self.pulls[&object].fold.as_ref();
+        let written = fold.and_then(|fold| fold.rest.as_ref()).map_or(0, |rest| rest.from);
+        self.try_next(object, room, written, effects);
     }
 
     pub(super) fn on_file_granted(
@@ -123,15 +126,27 @@ impl Transfer {
         let pull = self.pulls.remove(&object).expect("it asked");
         match pull.fold {
             Some(fold) => self.fold_failed(object, *fold, failure.text(), false, effects),
-            None => effects.push(Effect::PullDenied { object, failure }),
+            None => {
+                self.note_in_vain(object, pull.turn);
+                effects.push(Effect::PullDenied { object, failure });
+            }
         }
         self.begin_next(effects);
     }
 
     /// The next of its sources goes on behind what is written; without one the pull has failed.
-    fn try_next(&mut self, object: ObjectId, room: Room, written: u64, effects: &mut Vec<Effect>) {
+    pub(super) fn try_next(
+        &mut self,
+        object: ObjectId,
+        room: Room,
+        written: u64,
+        effects: &mut Vec<Effect>,
+    ) {
         if self.pulls[&object].sources.is_empty() {
             let relays = !self.serves_in(object, &[Serving::Relaying]).is_empty();
+            if relays {
+                self.tell_of_fold(object, effects);
+            }
             self.end_relays(object, "it could not be fetched there either", effects);
             if !relays {
                 return self.fail(object, room, effects);
@@ -148,19 +163,31 @@ impl Transfer {
         pull.stage = Stage::Receiving { room, ticket, from, written };
         pull.watch.begin(written);
         let place = room.place;
-        match pull.fold.as_deref().cloned() {
+        // The next attempt has what this one was given.
+        let rest = pull.fold.as_mut().and_then(|fold| fold.rest.take());
+        let fold = pull.fold.as_deref().cloned();
+        match fold {
             None => {
                 effects.push(Effect::Order(Order::Receive { ticket, from, place, written }));
                 let (to, offset, until) = (from, written, u64::MAX);
                 effects.push(Effect::Fetch { to, ticket, object, offset, until, turn });
             }
             Some(Folding { op, operands, source: Some(source), .. }) => {
-                let order = Order::FoldHere { ticket, place, op, source, operands };
+                let order = Order::FoldHere { ticket, place, written, op, source, operands, rest };
                 effects.push(Effect::Order(order));
             }
             Some(Folding { op, operands, upstream, source: None, divide_by, ring, .. }) => {
-                let order =
-                    Order::Fold { ticket, from, place, written, op, operands, divide_by, ring };
+                let order = Order::Fold {
+                    ticket,
+                    from,
+                    place,
+                    written,
+                    op,
+                    operands,
+                    divide_by,
+                    ring,
+                    rest,
+                };
                 // All of a ring fold in the same one.
                 let turn = turn + u64::from(ring.is_some());
                 effects.push(Effect::Order(order));
@@ -188,12 +215,24 @@ impl Transfer {
                 self.fold_failed(object, *fold, pull.why, again, effects);
             }
             None => {
-                if self.in_vain.len() == PULLS_IN_VAIN_KEPT {
-                    self.in_vain.pop_front();
-                }
-                self.in_vain.push_back((object, pull.turn));
+                self.note_in_vain(object, pull.turn);
                 effects.push(Effect::PullFailed { object, why: pull.why, lost: pull.lost });
             }
+        }
+    }
+
+    fn note_in_vain(&mut self, object: ObjectId, turn: u64) {
+        if self.in_vain.len() == PULLS_IN_VAIN_KEPT {
+            self.in_vain.pop_front();
+        }
+        self.in_vain.push_back((object, turn));
+    }
+
+    /// Who was told to fetch it from that pull may have asked already.
+    pub(super) fn on_not_begun(&mut self, object: ObjectId, turn: u64, effects: &mut Vec<Effect>) {
+        self.note_in_vain(object, turn);
+        for (to, ticket) in self.serves_in(object, &[Serving::Asking]) {
+            self.find(to, ticket, effects);
         }
     }
 
@@ -229,7 +268,7 @@ impl Transfer {
     pub(super) fn on_stopped(
         &mut self,
         ticket: u64,
-        written: u64,
+        (written, front): (u64, Option<Front>),
         (why, lost): (String, bool),
         effects: &mut Vec<Effect>,
     ) {
@@ -246,10 +285,20 @@ impl Transfer {
                 room
             }
             Stage::Stopping { room, .. } => room,
-            Stage::Queued | Stage::AskingRoom { .. } | Stage::Clearing { .. } => {
+            Stage::Queued
+            | Stage::AskingRoom { .. }
+            | Stage::Broken { .. }
+            | Stage::Clearing { .. } => {
                 panic!("XFER-1: ticket {ticket}")
             }
         };
+        let pull = self.pull_mut(object);
+        let fold = pull.fold.as_deref().filter(|fold| fold.can_go_on() && pull.lost);
+        if let Some((fold, front)) = fold.zip(front) {
+            let (to, rest) = (fold.asker, Rest { from: written, front });
+            pull.stage = Stage::Broken { room, rest: rest.clone() };
+            return effects.push(Effect::FoldBroke { to, made: object, rest });
+        }
         self.try_next(object, room, written, effects);
     }
 

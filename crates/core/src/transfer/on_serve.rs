@@ -46,7 +46,9 @@ impl Transfer {
             Pulling::Receiving { room, .. } | Pulling::Stopping { room, .. } if room.in_file => {
                 Err("it is being written to the disk there")
             }
-            Pulling::AskingRoom { .. } | Pulling::Stopping { .. } => Ok(Stage::Waiting),
+            Pulling::AskingRoom { .. } | Pulling::Stopping { .. } | Pulling::Broken { .. } => {
+                Ok(Stage::Waiting)
+            }
             Pulling::Receiving { room, .. } => {
                 let place = room.place;
                 effects.push(Effect::Order(Order::Relay { to, ticket, place, offset }));

@@ -2,6 +2,7 @@
 
 use hoplo_base::NodeNumber;
 use hoplo_base::limits::PULLS_MAX;
+use hoplo_wire::Rest;
 
 use super::event::Place;
 use super::folding::Folding;
@@ -42,6 +43,11 @@ pub(super) enum Stage {
         room: Room,
         ticket: u64,
     },
+    /// Of a fold: its source's node died, and who asked for it says where the rest comes from. Those who are relayed to wait.
+    Broken {
+        room: Room,
+        rest: Rest,
+    },
     /// No source is left, and the shell was told to relay it no more.
     Clearing {
         room: Room,
@@ -56,6 +62,16 @@ pub(super) struct Room {
 }
 
 impl Pull {
+    pub(super) fn room(&self) -> Option<Room> {
+        match &self.stage {
+            Stage::Queued | Stage::AskingRoom { .. } => None,
+            Stage::Receiving { room, .. }
+            | Stage::Stopping { room, .. }
+            | Stage::Broken { room, .. }
+            | Stage::Clearing { room, .. } => Some(*room),
+        }
+    }
+
     pub(super) fn explain(&self) -> String {
         match &self.stage {
             Stage::Queued => format!("waits, since {PULLS_MAX} other objects are being fetched"),
@@ -65,6 +81,9 @@ impl Pull {
                 format!("is being fetched from node {from} (from byte {written} on)")
             }
             Stage::Stopping { .. } => "is about to be fetched from another node".to_string(),
+            Stage::Broken { rest: Rest { from, .. }, .. } => {
+                format!("waits from byte {from} on for members that are made again")
+            }
             Stage::Clearing { .. } => "could not be fetched".to_string(),
         }
     }

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hoplo_base::limits::{PULLS_MAX, SERVE_TRIES_MAX, SERVES_MAX};
 use hoplo_base::{ProcessId, TaskId};
+use hoplo_wire::layout::Front;
 use hoplo_wire::node::ToClient;
-use hoplo_wire::{Failure, FailureKind, Fold, FoldOp, Location, Ring, Value};
+use hoplo_wire::{Failure, FailureKind, Fold, FoldOp, Location, Rest, Ring, Value};
 use proptest::prelude::*;
 
 use super::pull::Stage;
@@ -88,7 +89,13 @@ fn attempt(ticket: u64, from: NodeNumber, place: Place, written: u64) -> [Effect
 }
 
 fn stopped(ticket: u64, written: u64) -> Event {
-    Event::Done(Done::Stopped { ticket, written, why: "it is bad".to_string(), lost: false })
+    Event::Done(Done::Stopped {
+        ticket,
+        written,
+        why: "it is bad".to_string(),
+        lost: false,
+        front: None,
+    })
 }
 
 fn no_bytes(from: NodeNumber, ticket: u64) -> Event {
@@ -128,6 +135,28 @@ fn who_was_told_to_fetch_from_a_pull_that_failed_is_refused() {
     let (object, offset, until, is_here) = (object(1), 0, u64::MAX, true);
     let asked = Event::Asked { from, ticket: 2, object, offset, until, turn: TURN + 1, is_here };
     assert_eq!(bench.feed(asked), [Effect::Want { object }], "it came another way");
+}
+
+/// Found by seed 10007648. The home had named nodes alone that were dead, and was asked again.
+#[test]
+fn who_waits_for_a_word_of_the_home_is_refused_when_that_word_begins_no_pull() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.asked(1, 0), [Effect::Want { object: object(1) }]);
+    let why = "it could not be fetched there either".to_string();
+    let refused = |ticket: u64| [Effect::NoBytes { to: OTHER, ticket, why: why.clone() }];
+    assert_eq!(bench.feed(Event::NotBegun { object: object(1), turn: TURN }), refused(1));
+    assert_eq!(bench.asked(2, 0), refused(2), "it asked later");
+    assert_eq!(bench.feed(Event::NotBegun { object: object(1), turn: TURN + 1 }), []);
+}
+
+#[test]
+fn who_was_told_to_fetch_from_a_pull_that_had_no_room_is_refused() {
+    let mut bench = Bench::new();
+    bench.begin(1, 100, &[HOME]);
+    let failure = Failure::new(FailureKind::OutOfDisk, "the disk is full");
+    bench.feed(Event::Denied { request: 1, failure });
+    let why = "it could not be fetched there either".to_string();
+    assert_eq!(bench.asked(1, 0), [Effect::NoBytes { to: OTHER, ticket: 1, why }]);
 }
 
 #[test]
@@ -170,7 +199,7 @@ fn a_source_that_relayed_from_a_dead_one_failed_by_that_death() {
 
     let mut bench = Bench::receiving(&[HOME, OTHER]);
     let why = "the link was lost".to_string();
-    bench.feed(Event::Done(Done::Stopped { ticket: 2, written: 0, why, lost: true }));
+    bench.feed(Event::Done(Done::Stopped { ticket: 2, written: 0, why, lost: true, front: None }));
     bench.feed(no_bytes(OTHER, 3));
     let effects = bench.feed(stopped(3, 0));
     assert!(matches!(effects[1], Effect::PullFailed { lost: true, .. }), "{effects:?}");
@@ -613,6 +642,8 @@ struct World {
     wants: Vec<ObjectId>,
     /// Folds that were asked for and are not over, and whether it was told that there will be none.
     folds: BTreeMap<ObjectId, bool>,
+    /// Those of them that wait for another source.
+    broken: BTreeSet<ObjectId>,
     /// Of those in a ring: what is to come of them, and whether that was sealed.
     rings: BTreeMap<ObjectId, (ObjectId, bool)>,
     /// As what the bytes at each place came.
@@ -654,6 +685,10 @@ impl World {
                     let told = self.folds.get_mut(&made).expect("XFER-12: it is not over");
                     assert!(!std::mem::replace(told, true), "XFER-12: it was told before");
                 }
+                Effect::FoldBroke { made, .. } => {
+                    assert_eq!(self.folds.get(&made), Some(&false), "XFER-12: it goes on");
+                    assert!(self.broken.insert(made), "XFER-15: it was told before");
+                }
                 Effect::Want { object } | Effect::WantForHome { object } => self.wants.push(object),
                 Effect::Seal { object, location } | Effect::SealMade { object, location } => {
                     let came_as = self.came_as[&location.offset];
@@ -681,8 +716,7 @@ impl World {
                     let attempt = Attempt { place, written, told_to_stop: false };
                     assert!(self.shell.insert(ticket, attempt).is_none(), "XFER-1");
                 }
-                Effect::Order(Order::FoldHere { ticket, place, .. }) => {
-                    let written = 0;
+                Effect::Order(Order::FoldHere { ticket, place, written, .. }) => {
                     assert!(self.rooms.contains_key(&place.offset), "XFER-3");
                     let attempt = Attempt { place, written, told_to_stop: false };
                     assert!(self.shell.insert(ticket, attempt).is_none(), "XFER-1");
@@ -728,7 +762,8 @@ enum Step {
     Look { nth: usize },
     Enough { nth: usize },
     Clear { nth: usize },
-    Fold { index: u32, operands: u8, from: u32, ring: Option<u64> },
+    Fold { index: u32, operands: u8, from: u32, ring: Option<u64>, begin: u64 },
+    FoldFrom { index: u32, from: u32, operands: u8 },
     FoldOver { index: u32, sealed: bool },
     AskFold { index: u32, turn: u64 },
     Found { nth: usize, well: bool },
@@ -759,8 +794,10 @@ fn step() -> impl Strategy<Value = Step> {
         1 => nth.clone().prop_map(|nth| Step::Enough { nth }),
         3 => nth.clone().prop_map(|nth| Step::Look { nth }),
         2 => nth.clone().prop_map(|nth| Step::Clear { nth }),
-        3 => (0..6u32, 0..4u8, 1..5u32, prop::option::of(1..40u64))
-            .prop_map(|(index, operands, from, ring)| Step::Fold { index, operands, from, ring }),
+        3 => (0..6u32, 0..4u8, 1..5u32, prop::option::of(1..40u64), 0..9000u64)
+            .prop_map(|(index, operands, from, ring, begin)| Step::Fold { index, operands, from, ring, begin }),
+        2 => (0..6u32, 2..5u32, 0..4u8)
+            .prop_map(|(index, from, operands)| Step::FoldFrom { index, from, operands }),
         2 => (0..6u32, any::<bool>()).prop_map(|(index, sealed)| Step::FoldOver { index, sealed }),
         2 => (0..6u32, 1..4u64).prop_map(|(index, turn)| Step::AskFold { index, turn }),
         2 => (1..40u64, 0..3u64, 0..8u8).prop_map(|(seq, later, sources)| Step::NowFrom { seq, later, sources }),
@@ -841,6 +878,7 @@ fn run(bench: &mut Bench, world: &mut World, step: Step) {
             let node = NodeNumber::alone(node);
             if node == HOME {
                 world.folds.clear();
+                world.broken.clear();
             }
             Event::NodeGone { node }
         }
@@ -892,7 +930,16 @@ fn run(bench: &mut Bench, world: &mut World, step: Step) {
             world.relays.retain(|_, reads| reads.slot != slot);
             Event::Done(Done::Cleared { ticket })
         }
-        Step::Fold { index, operands, from, ring } => {
+        Step::FoldFrom { index, from, operands } => {
+            let (made, from, upstream) = (made(index), NodeNumber::alone(from), object(100));
+            let operands = (0..2).filter(|bit| operands & (1 << bit) != 0);
+            let operands = operands.map(|bit| object(103 + bit)).collect();
+            if !world.broken.remove(&made) {
+                return;
+            }
+            Event::FoldFrom { asker: HOME, made, from, upstream, operands }
+        }
+        Step::Fold { index, operands, from, ring, begin } => {
             // Who asked for it asks once.
             let is_here = bench.0.pulls.contains_key(&made(index))
                 || bench.0.wholes.contains_key(&made(index));
@@ -918,12 +965,15 @@ fn run(bench: &mut Bench, world: &mut World, step: Step) {
                 divide_by: None,
                 ring,
                 result,
+                rest: (ring.is_none() && begin < 5000)
+                    .then_some(Rest { from: begin, front: Front::default() }),
             };
             Event::FoldAsked { asker: HOME, fold: Box::new(fold) }
         }
         Step::FoldOver { index, sealed } => {
             // Who asked says one word.
             let is_said = world.folds.remove(&made(index)).is_none();
+            world.broken.remove(&made(index));
             if let Some(ring) = world.rings.get_mut(&made(index)).filter(|_| !is_said) {
                 ring.1 |= sealed;
             }

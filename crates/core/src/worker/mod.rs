@@ -20,6 +20,8 @@
 //! - WORK-5: it is gone only when nothing it took runs and nothing it submitted is unfinished. Who retires takes
 //!   nothing any more; who is told to leave takes what lies in its rings.
 //! - WORK-6: what a reader has taken of a stream never shrinks; nothing is known of a call that has ended.
+//! - WORK-7: what a call names is known here from when it is taken until it ends. Its caller holds that; when the caller dies, this process
+//!   holds it from then on (REF-2).
 //!
 //! The hot paths (`take`, `caller`, `ended`) borrow, and allocate nothing.
 
@@ -32,7 +34,8 @@ mod tests;
 
 use std::collections::VecDeque;
 
-use hoplo_base::{Map, ProcessId, Set, TaskId};
+use hoplo_base::{Map, ObjectId, ProcessId, Set, TaskId};
+use hoplo_wire::call::{CALL_FLAGS_AT, CALL_NAMES, named_in, task_of};
 use hoplo_wire::node::{ActorSpec, Replay};
 
 pub use journal::Journal;
@@ -48,6 +51,8 @@ pub struct Worker<P> {
     orders: VecDeque<BecomeActor>,
     /// WORK-3.
     busy: u64,
+    /// WORK-7: calls that name something.
+    naming: Vec<Naming>,
     is_actor: bool,
     leaving: Option<Leaving>,
     waits: Waits,
@@ -63,6 +68,14 @@ pub struct Worker<P> {
 struct Caller<P> {
     process: ProcessId,
     port: P,
+}
+
+struct Naming {
+    caller: ProcessId,
+    task: TaskId,
+    named: Vec<ObjectId>,
+    /// The caller is dead, and this process holds them.
+    held: bool,
 }
 
 /// The daemon wants this process to be an actor.
@@ -88,6 +101,14 @@ pub enum Next<C> {
     Call(C),
 }
 
+/// What a caller that is gone leaves.
+#[derive(Debug, PartialEq)]
+pub struct Left<P> {
+    pub port: Option<P>,
+    /// What this process holds from now on, once for each time that it is named.
+    pub named: Vec<ObjectId>,
+}
+
 /// Work, and whether the daemon is to be told `Unblocked` first: it had lent the CPU to be gone soon.
 pub struct Taken<C> {
     pub next: Next<C>,
@@ -100,6 +121,7 @@ impl<P> Default for Worker<P> {
             callers: Vec::new(),
             orders: VecDeque::new(),
             busy: 0,
+            naming: Vec::new(),
             is_actor: false,
             leaving: None,
             waits: Waits::default(),
@@ -116,13 +138,18 @@ impl<P> Worker<P> {
         self.callers.push(Caller { process, port });
     }
 
-    /// The caller is gone: what it had queued is dropped.
-    pub fn disconnected(&mut self, process: ProcessId) -> Option<P> {
+    /// The caller is gone: what it had queued is dropped. What its calls name that go on is held here from now on (WORK-7).
+    pub fn disconnected(&mut self, process: ProcessId) -> Left<P> {
         if let Some(journal) = &mut self.journal {
             journal.caller_gone(process);
         }
-        let at = self.callers.iter().position(|caller| caller.process == process)?;
-        Some(self.callers.remove(at).port)
+        let mut named = Vec::new();
+        for call in self.naming.iter_mut().filter(|call| call.caller == process && !call.held) {
+            call.held = true;
+            named.extend_from_slice(&call.named);
+        }
+        let at = self.callers.iter().position(|caller| caller.process == process);
+        Left { port: at.map(|at| self.callers.remove(at).port), named }
     }
 
     /// Of an actor with checkpoints: it begins.
@@ -194,17 +221,36 @@ impl<P> Worker<P> {
         Some(Taken { next: Next::BecomeActor(order), takes_back })
     }
 
-    /// A call was replied to, or the constructor has run.
+    /// Of each call that was taken, before anything else happens (WORK-7). What a frame that nobody can read names is not known.
     #[inline]
-    pub fn ended(&mut self, task: TaskId) {
+    pub fn took(&mut self, caller: ProcessId, frame: &[u8]) {
+        if frame.get(CALL_FLAGS_AT).is_some_and(|flags| flags & CALL_NAMES != 0) {
+            self.names(caller, frame);
+        }
+    }
+
+    #[cold]
+    fn names(&mut self, caller: ProcessId, frame: &[u8]) {
+        if let (Ok(task), Ok(named)) = (task_of(frame), named_in(frame)) {
+            self.naming.push(Naming { caller, task, named, held: false });
+        }
+    }
+
+    /// A call was replied to, or the constructor has run. What it names, and this process held for a dead caller, is let go.
+    #[inline]
+    #[must_use]
+    pub fn ended(&mut self, caller: ProcessId, task: TaskId) -> Vec<ObjectId> {
         assert!(self.busy > 0, "WORK-3: {task} ends and was never taken");
         self.busy -= 1;
+        let is_it = |call: &Naming| (call.caller, call.task) == (caller, task);
+        let ended = self.naming.iter().position(is_it).map(|at| self.naming.swap_remove(at));
         if !self.cancelled.is_empty() {
             self.cancelled.remove(&task);
         }
         if !self.consumed.is_empty() {
             self.consumed.remove(&task);
         }
+        ended.filter(|call| call.held).map_or(Vec::new(), |call| call.named)
     }
 
     #[inline]

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use hoplo_base::{ActorId, Instant, NodeNumber, ResourceSet, limits};
+use hoplo_base::{ActorId, FunctionId, Instant, JobId, NodeNumber, ResourceSet, limits};
 use hoplo_wire::Value;
+use hoplo_wire::call::{CallHeader, CallKind, encode_trailer};
 use hoplo_wire::node::Shape;
 use hoplo_wire::reply::Returned;
 
@@ -85,9 +86,43 @@ fn who_writes_nonsense_is_not_served_any_more() {
 #[test]
 fn a_call_of_a_caller_that_is_gone_is_dropped() {
     let mut worker = worker(&[&[1], &[2]]);
-    assert_eq!(worker.disconnected(process(1)), Some(VecDeque::from([1])));
-    assert_eq!(worker.disconnected(process(1)), None);
+    assert_eq!(worker.disconnected(process(1)).port, Some(VecDeque::from([1])));
+    assert_eq!(worker.disconnected(process(1)).port, None);
     assert_eq!((next(&mut worker), next(&mut worker)), (Some(2), None));
+}
+
+/// It went with its caller, and so did what lay in it and an actor had kept.
+#[test]
+fn what_calls_of_a_dead_caller_name_is_held_until_they_end() {
+    let mut worker = worker(&[&[5, 6], &[7]]);
+    let [a, b] = [1, 2].map(|index| task(9).object(index));
+    let frame = |seq, named: &[ObjectId]| {
+        let header = CallHeader {
+            kind: CallKind::Method,
+            flags: if named.is_empty() { 0 } else { CALL_NAMES },
+            returns: 1,
+            task: task(seq),
+            attempt: 0,
+            max_calls: 0,
+            function: FunctionId([0; 16]),
+            job: JobId(1),
+        };
+        let mut frame = header.encode(0, 0, 0).to_vec();
+        if !named.is_empty() {
+            encode_trailer(named, &mut frame);
+        }
+        frame
+    };
+    for (caller, seq, named) in [(1, 5, &[b, a][..]), (2, 7, &[a]), (1, 6, &[])] {
+        assert_eq!(next(&mut worker), Some(seq));
+        worker.took(process(caller), &frame(seq, named));
+    }
+    worker.took(process(1), &[1, CALL_NAMES]); // nonsense names nothing
+    assert_eq!(worker.disconnected(process(1)).named, [a, b]);
+    assert_eq!(worker.disconnected(process(1)).named, [], "once");
+    assert_eq!(worker.ended(process(1), task(6)), []);
+    assert_eq!(worker.ended(process(2), task(7)), [], "its caller lives, and holds it");
+    assert_eq!(worker.ended(process(1), task(5)), [a, b]);
 }
 
 #[test]
@@ -97,7 +132,7 @@ fn who_retires_takes_nothing_more_and_who_leaves_empties_its_rings() {
     retired.retire("max_calls");
     assert_eq!(next(&mut retired), None);
     assert_eq!(retired.may_go(0), Leave::Wait, "the call that it began runs");
-    retired.ended(task(1));
+    assert_eq!(retired.ended(process(1), task(1)), []);
     retired.leave("told, too".to_string());
     assert_eq!(next(&mut retired), None, "it stays retired");
     assert_eq!(retired.may_go(0), Leave::Go { reason: "told, too".to_string() });
@@ -105,7 +140,7 @@ fn who_retires_takes_nothing_more_and_who_leaves_empties_its_rings() {
     let mut told = worker(&[&[1]]);
     told.leave("idle".to_string());
     assert_eq!(next(&mut told), Some(1));
-    told.ended(task(1));
+    assert_eq!(told.ended(process(1), task(1)), []);
     assert_eq!(next(&mut told), None);
     assert_eq!(told.may_go(0), Leave::Go { reason: "idle".to_string() });
 }
@@ -118,7 +153,7 @@ fn who_waits_to_leave_lends_once_and_takes_back_when_a_call_comes() {
     assert_eq!(worker.may_go(1), Leave::Wait);
     let taken = worker.take(|_, _| Found::Call(7)).unwrap();
     assert!(taken.takes_back, "WORK-4");
-    worker.ended(task(7));
+    assert_eq!(worker.ended(process(1), task(7)), []);
     assert_eq!(worker.may_go(1), Leave::Lend);
     assert_eq!(worker.may_go(0), Leave::Go { reason: "idle".to_string() });
     worker.check();
@@ -191,7 +226,7 @@ fn a_cancelled_call_is_forgotten_when_it_ended() {
     worker.cancelled(task(5));
     assert!(worker.is_cancelled(task(5)));
     assert!(worker.has_credit(process(1), task(5), 9, 1), "it ends sooner");
-    worker.ended(task(5));
+    assert_eq!(worker.ended(process(1), task(5)), []);
     assert!(!worker.is_cancelled(task(5)));
 }
 

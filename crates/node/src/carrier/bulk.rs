@@ -27,6 +27,9 @@ pub(crate) trait Bulk: Send {
     /// Whether pieces were asked for and did not come.
     fn expects(&self) -> bool;
 
+    /// What began since this was asked last, as it knows when it has said who is `waiting`.
+    fn begun(&mut self) -> Vec<Begun>;
+
     /// Nodes for which it has pieces.
     fn waiting(&mut self) -> Vec<NodeNumber>;
 
@@ -51,6 +54,10 @@ impl Bulk for NoBulk {
         false
     }
 
+    fn begun(&mut self) -> Vec<Begun> {
+        Vec::new()
+    }
+
     fn waiting(&mut self) -> Vec<NodeNumber> {
         Vec::new()
     }
@@ -60,6 +67,15 @@ impl Bulk for NoBulk {
     }
 
     fn lost(&mut self, _: NodeNumber) {}
+}
+
+/// Pieces will go between two nodes, and may not be there yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Begun {
+    /// That node is asked for them.
+    Asked(NodeNumber),
+    /// That node waits for what is still arriving here.
+    Relays(NodeNumber),
 }
 
 /// Bytes of an object that go. `ticket`: as its asker named the request.

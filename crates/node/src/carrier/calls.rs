@@ -12,7 +12,7 @@ use hoplo_shm::Segment;
 use hoplo_wire::node::{DeathCause, Obituary, decode};
 use hoplo_wire::peer::Peer;
 
-use super::bulk::{Bulk, Parcel, Piece};
+use super::bulk::{Begun, Bulk, Parcel, Piece};
 use super::rings::{Broken, Rings};
 use super::{Told, Word};
 use crate::clock::clock;
@@ -222,10 +222,25 @@ impl Calls {
 
     // ---- the bulk socket ----
 
+    /// Connections for pieces that may not be there yet. To make one takes several round trips, each of which waits behind the bytes that links are busy with.
+    fn open_for_bulk(&mut self) {
+        for begun in self.bulk.begun() {
+            let node = match begun {
+                Begun::Relays(node) => node,
+                // Both connections are made at the same time. If there is one, the other node hears of the request first, and opens the second one itself.
+                Begun::Asked(node) if self.links.connection(node, Socket::Talk).is_none() => node,
+                Begun::Asked(_) => continue,
+            };
+            self.links.open(clock(), node, Socket::Bulk, &mut self.link_effects);
+        }
+    }
+
     /// One piece for the node whose turn it is, if there is one. `unsent`: bytes that wait for the socket of a connection.
     pub(super) fn haul(&mut self, unsent: impl Fn(Connection) -> usize) -> bool {
         // Who has one that found no room waits for some.
-        let waiting = self.bulk.waiting().into_iter().filter(|it| !self.pieces.contains_key(it));
+        let waiting = self.bulk.waiting();
+        self.open_for_bulk();
+        let waiting = waiting.into_iter().filter(|it| !self.pieces.contains_key(it));
         let links = &self.links;
         let next = self.uplink.next(waiting.map(|node| {
             let connection = links.connection(node, Socket::Bulk);
@@ -404,7 +419,11 @@ impl Calls {
                 }
                 self.words.push(Word::Drained { n });
             }
-            Told::Row { .. } | Told::Verdict { .. } | Told::NoVerdict { .. } | Told::Over => {
+            Told::Row { .. }
+            | Told::Verdict { .. }
+            | Told::NoVerdict { .. }
+            | Told::Leaves { .. }
+            | Told::Over => {
                 unreachable!("that is about members")
             }
         }

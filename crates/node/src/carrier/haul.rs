@@ -29,6 +29,7 @@
 mod folding;
 mod lent;
 mod pace;
+mod receiving;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -42,15 +43,14 @@ use hoplo_core::collective::Lap;
 use hoplo_core::transfer::{Done, Order, Place};
 use hoplo_net::Lent;
 use hoplo_net::poll::Bell;
-use hoplo_shm::{
-    Arena, Claim, FileRoom, Generation, Kept, PinError, PinTable, ProcessSlot, Segment, SpillFile,
-};
-use hoplo_wire::Location;
+use hoplo_shm::{Arena, Generation, Kept, PinError, PinTable, ProcessSlot, Segment, SpillFile};
+use hoplo_wire::{Location, Rest};
 
-use super::bulk::{Bulk, Landed, Piece};
+use super::bulk::{Begun, Bulk, Landed, Piece};
 use folding::{Folding, How};
 use lent::{Lies, Pinned, Unpinned};
 use pace::Pace;
+use receiving::{Receiving, Room};
 
 /// The deciding thread's end.
 #[derive(Debug)]
@@ -81,28 +81,8 @@ pub(crate) struct Hauler {
     receiving: BTreeMap<u64, Receiving>,
     /// What each node is sent; none is empty.
     sending: BTreeMap<NodeNumber, VecDeque<Sending>>,
-}
-
-struct Receiving {
-    /// Absent: it is made here.
-    from: Option<NodeNumber>,
-    slot: u32,
-    /// Up to which byte of its object it comes. Else than of a part, these are all.
-    len: u64,
-    /// Of a part: the first byte of its object that comes.
-    part: Option<u64>,
-    /// So much is there for good: all that landed, or what of that could be folded.
-    written: u64,
-    landed: u64,
-    /// Of so much all pieces have arrived.
-    came: u64,
-    room: Room,
-    fold: Option<Folding>,
-}
-
-enum Room {
-    Arena(Claim),
-    File(FileRoom),
+    /// Since it was asked.
+    begun: Vec<Begun>,
 }
 
 struct Sending {
@@ -148,6 +128,7 @@ impl Hauler {
             file: SpillFile::new(Kept::new(spill_file)?),
             receiving: BTreeMap::new(),
             sending: BTreeMap::new(),
+            begun: Vec::new(),
         })
     }
 
@@ -161,20 +142,31 @@ impl Hauler {
         for order in orders {
             match order {
                 Order::Receive { ticket, from, place, written } => {
-                    self.receive(ticket, Some(from), place, written, None);
+                    self.receive(ticket, (Some(from), written, None), place, None);
                 }
                 Order::ReceivePart { ticket, from, place, at, offset, until } => {
                     self.receive_part(ticket, from, place, at, offset..until);
                 }
-                Order::Fold { ticket, from, place, written, op, operands, divide_by, ring } => {
+                Order::Fold {
+                    ticket,
+                    from,
+                    place,
+                    written,
+                    op,
+                    operands,
+                    divide_by,
+                    ring,
+                    rest,
+                } => {
                     let how = How { op, divide_by, ring };
                     let fold = self.folding(how, &operands, None, place.len);
-                    self.receive(ticket, Some(from), place, written, Some(fold));
+                    let from = (Some(from), written, rest);
+                    self.receive(ticket, from, place, Some(fold));
                 }
-                Order::FoldHere { ticket, place, op, source, operands } => {
+                Order::FoldHere { ticket, place, written, op, source, operands, rest } => {
                     let how = How { op, divide_by: None, ring: None };
                     let fold = self.folding(how, &operands, Some(source), place.len);
-                    self.receive(ticket, None, place, 0, Some(fold));
+                    self.receive(ticket, (None, written, rest), place, Some(fold));
                 }
                 Order::StopReceive { ticket } => {
                     self.stop_receiving(ticket, "it was told to stop", false);
@@ -223,9 +215,8 @@ impl Hauler {
     fn receive(
         &mut self,
         ticket: u64,
-        from: Option<NodeNumber>,
+        (from, written, rest): (Option<NodeNumber>, u64, Option<Rest>),
         place: Place,
-        written: u64,
         fold: Option<Result<Folding, (bool, String)>>,
     ) {
         let Place { slot, offset, len } = place;
@@ -240,13 +231,20 @@ impl Hauler {
                 let (came, landed) = (written, written);
                 let len = fold.as_ref().and_then(Folding::lap).map_or(len, Lap::comes);
                 let part = None;
-                let receiving =
+                let mut receiving =
                     Receiving { from, slot, len, part, written, came, landed, room, fold };
-                self.receiving.insert(ticket, receiving);
-                return;
+                match rest.map_or(Ok(()), |rest| receiving.lay(rest)) {
+                    Ok(()) => {
+                        self.begun.extend(from.map(Begun::Asked));
+                        self.receiving.insert(ticket, receiving);
+                        return;
+                    }
+                    // All of them anew may show what differs.
+                    Err(why) => Done::Stopped { ticket, written, why, lost: false, front: None },
+                }
             }
             (Err(why), _) | (_, Err((true, why))) => {
-                Done::Stopped { ticket, written, why, lost: false }
+                Done::Stopped { ticket, written, why, lost: false, front: None }
             }
             (_, Err((false, why))) => Done::Unfit { ticket, why },
         };
@@ -265,6 +263,7 @@ impl Hauler {
         let room = self.arena.claim(place.offset + at, len - start);
         let done = match room {
             Ok(room) => {
+                self.begun.push(Begun::Asked(from));
                 let (room, fold, part, from) = (Room::Arena(room), None, Some(start), Some(from));
                 let (slot, written, came, landed) = (place.slot, start, start, start);
                 let receiving =
@@ -274,7 +273,7 @@ impl Hauler {
             }
             Err(error) => {
                 let why = format!("there is no place to write it to: {error}");
-                Done::Stopped { ticket, written: 0, why, lost: false }
+                Done::Stopped { ticket, written: 0, why, lost: false, front: None }
             }
         };
         self.say(done);
@@ -300,9 +299,9 @@ impl Hauler {
     fn stop_receiving(&mut self, ticket: u64, why: &str, lost: bool) {
         // Else it has come to its end already, which was told.
         if let Some(receiving) = self.receiving.remove(&ticket) {
-            let (written, why) = (receiving.written, why.to_string());
+            let (written, why, front) = (receiving.written, why.to_string(), receiving.front());
             drop(receiving);
-            self.say(Done::Stopped { ticket, written, why, lost });
+            self.say(Done::Stopped { ticket, written, why, lost, front });
         }
     }
 
@@ -394,6 +393,7 @@ impl Hauler {
         let (lap, made) = (receiving.lap().cloned(), receiving.fold.is_some());
         let pace = (!made).then(|| Pace::new(receiving.written, next));
         let sending = Sending { ticket, place, next, held: Held::Arriving, lap, made, pace };
+        self.begun.push(Begun::Relays(to));
         self.sending.entry(to).or_default().push_back(sending);
     }
 
@@ -542,62 +542,6 @@ impl Sending {
     }
 }
 
-impl Receiving {
-    fn is_whole(&self) -> bool {
-        self.written == self.len
-    }
-
-    fn lap(&self) -> Option<&Lap> {
-        self.fold.as_ref().and_then(Folding::lap)
-    }
-
-    /// Up to where it may be sent on.
-    fn mark(&self) -> u64 {
-        self.lap().map_or(self.written, |lap| lap.reach(self.written))
-    }
-
-    /// These bytes come behind those that landed.
-    fn land(&mut self, bytes: &[u8]) {
-        let begin = self.part.unwrap_or(0);
-        let (at, end) = (self.landed - begin, self.landed - begin + bytes.len() as u64);
-        let lap = self.fold.as_ref().and_then(Folding::lap);
-        match (&mut self.room, lap) {
-            (Room::Arena(claim), None) => claim[at as usize..end as usize].copy_from_slice(bytes),
-            (Room::Arena(claim), Some(lap)) => {
-                let mut rest = bytes;
-                for (_, place) in lap.coming(at, end) {
-                    let these = rest.split_off(..(place.end - place.start) as usize);
-                    let these = these.expect("they are as many as come");
-                    claim[place.start as usize..place.end as usize].copy_from_slice(these);
-                }
-            }
-            (Room::File(room), _) => room.write(at as usize, bytes),
-        }
-        self.landed += bytes.len() as u64;
-    }
-
-    /// What landed is for good, as far as it can be.
-    fn finish(&mut self) -> Result<(), String> {
-        let (Some(fold), Room::Arena(total)) = (&mut self.fold, &mut self.room) else {
-            self.written = self.landed;
-            return Ok(());
-        };
-        self.written = fold.go_on(total, self.written, self.landed)?;
-        Ok(())
-    }
-
-    /// At least up to there.
-    fn make(&mut self, wanted: u64) -> Result<(), String> {
-        let (Some(fold), Room::Arena(total)) = (&self.fold, &mut self.room) else { return Ok(()) };
-        let upto = fold.beyond(wanted);
-        if upto > self.landed {
-            fold.copy(total, self.landed, upto);
-            self.landed = upto;
-        }
-        self.finish()
-    }
-}
-
 impl Bulk for Hauler {
     fn lands(&mut self, from: NodeNumber, ticket: u64, offset: u64, bytes: &[u8]) {
         if !self.receiving.contains_key(&ticket) {
@@ -628,6 +572,10 @@ impl Bulk for Hauler {
 
     fn expects(&self) -> bool {
         !self.receiving.is_empty()
+    }
+
+    fn begun(&mut self) -> Vec<Begun> {
+        mem::take(&mut self.begun)
     }
 
     fn waiting(&mut self) -> Vec<NodeNumber> {

@@ -75,6 +75,8 @@ pub(crate) enum Told {
     Verdict { ticket: u64, stored: Option<u64> },
     /// The store did not answer.
     NoVerdict { ticket: u64 },
+    /// Nothing runs at this node any more: the head is to declare it dead, for this reason.
+    Leaves { why: String },
     /// The head was stopped for good: the others are told before the carrier ends.
     Over,
 

@@ -70,6 +70,8 @@ enum Part {
         standing: Standing,
         head: Head,
         beats_at: Instant,
+        /// Why this node leaves, if it does.
+        leaves: Option<String>,
     },
 }
 
@@ -122,7 +124,7 @@ impl Turn {
         let part = match begin {
             Begin::Member { head: address } => {
                 let standing = Standing::new(standing::Options::new(1), clock());
-                Part::Member { standing, head: Head::at(address), beats_at: now }
+                Part::Member { standing, head: Head::at(address), beats_at: now, leaves: None }
             }
             Begin::Judge { seeks_as } => {
                 let mut judge = Judge::new(clock());
@@ -238,10 +240,10 @@ impl Turn {
             let Self { hub, connections, calls, .. } = self;
             let unsent = |it| connections.get(&it).map_or(0, |id| hub.unsent_bytes(*id));
             self.calls.hauls_on = calls.haul(unsent);
+            self.links_act();
             if !self.calls.hauls_on {
                 return;
             }
-            self.links_act();
             self.hub.flush();
         }
     }
@@ -274,6 +276,13 @@ impl Turn {
             }
             Told::Verdict { ticket, stored: None } => self.judge(Event::Conflict { ticket }),
             Told::NoVerdict { ticket } => self.judge(Event::Unreachable { ticket }),
+            Told::Leaves { why } => {
+                if let Part::Member { leaves, .. } = &mut self.part {
+                    *leaves = Some(why);
+                }
+                self.says_how_it_is();
+                self.hub.flush();
+            }
             Told::Over => {
                 for &link in self.speakers.values() {
                     self.hub.send(link, &Said::Member(Message::Over));
@@ -383,6 +392,10 @@ impl Turn {
             (Some(End::Node { node, .. }), Message::Heartbeat { epoch }) => {
                 let node = *node;
                 return self.on_heartbeat(link, node, epoch);
+            }
+            (Some(End::Node { node, .. }), Message::Leaves { why }) => {
+                let from = *node;
+                return self.judge(Event::Leaves { from, why });
             }
             (Some(End::Node { .. }), Message::Looked { ticket, found }) => {
                 return self.judge(Event::Probed { ticket, found: of_wire(found) });
@@ -602,11 +615,18 @@ impl Turn {
     }
 
     fn head_opened(&mut self) {
-        let epoch = self.epoch;
         let Part::Member { head, .. } = &mut self.part else { return };
         (head.open, head.failures) = (true, 0);
-        if let Some(link) = head.link {
-            self.hub.send(link, &Said::Member(Message::Heartbeat { epoch }));
+        self.says_how_it_is();
+    }
+
+    /// To the head, if it can hear it.
+    fn says_how_it_is(&mut self) {
+        let Part::Member { head, leaves, .. } = &self.part else { return };
+        let Some(link) = head.link.filter(|_| head.open) else { return };
+        self.hub.send(link, &Said::Member(Message::Heartbeat { epoch: self.epoch }));
+        if let Some(why) = leaves {
+            self.hub.send(link, &Said::Member(Message::Leaves { why: why.clone() }));
         }
     }
 
@@ -674,7 +694,6 @@ impl Turn {
     }
 
     fn beat(&mut self, now: Instant) {
-        let epoch = self.epoch;
         let Part::Member { head, beats_at, .. } = &mut self.part else { return };
         if head.link.is_none() && head.redial_at <= now {
             let link = self.hub.dial(&head.address);
@@ -683,9 +702,7 @@ impl Turn {
         }
         if *beats_at <= now {
             *beats_at = now + beat(self.living);
-            if let Some(link) = head.link.filter(|_| head.open) {
-                self.hub.send(link, &Said::Member(Message::Heartbeat { epoch }));
-            }
+            self.says_how_it_is();
             // So this thread does not wake once more for it (`NODE_LATE`).
             self.stand(standing::Event::Tick);
         }

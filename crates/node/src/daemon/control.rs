@@ -23,9 +23,7 @@ use hoplo_core::control::{
     CasError, ControlStore, Entry, JobEntry, Key, MemoryStore, NodeEntry, NodeState, Row, Table,
     TaskEntry, TaskState, store,
 };
-use hoplo_core::node::{
-    Answer, Effect, KEYS_MAX, Question, Rows, heir_among, heir_of, outlived, settled,
-};
+use hoplo_core::node::{Answer, Effect, KEYS_MAX, Question, Rows, heir_among, outlived, settled};
 use hoplo_net::hub::Intake;
 use hoplo_net::poll::Bell;
 use hoplo_wire::control::{Change, Refusal};
@@ -570,17 +568,24 @@ impl Control {
         self.cluster_ended = true;
     }
 
-    /// This node ends in order: nobody has to find that out. Its row says so before its connections end: who sees those end
-    /// first takes it for a death, and gives it a reason of its own. A verdict that was faster stays.
-    pub(crate) fn leave(&mut self, me: NodeNumber, why: &str) {
+    /// This node ends in order: its row says so before its connections end. Who sees those end first takes it for a death, and gives it a
+    /// reason of its own. A head writes that itself; `asks_head` has another node's head write it, for who is dead already is known there alone
+    /// (LEAD-1). Without a head nobody waits for long: the next one finds out.
+    pub(crate) fn leave(&mut self, me: NodeNumber, why: &str, asks_head: impl FnOnce()) {
         let Store::Far(far) = &mut self.store else { return };
         let Some(mut entry) = far.nodes().find(|entry| entry.node == me).cloned() else { return };
-        if !entry.state.is_dead() && !self.cluster_ended {
-            let heir = heir_of(me, far.nodes());
+        if entry.state.is_dead() || self.cluster_ended {
+            return;
+        }
+        if let Some(lead) = &mut self.lead {
+            let heir = lead.copies.buries(me, far.nodes());
             entry.state = NodeState::Dead { why: why.to_string(), heir };
             far.change(&entry);
-            far.wait_for_saves(CLOSES_WITHIN);
+            return far.wait_for_saves(CLOSES_WITHIN);
         }
+        far.wait_for_saves(CLOSES_WITHIN);
+        asks_head();
+        far.wait_for_death(me, CLOSES_WITHIN);
     }
 
     /// Nothing is written after this.

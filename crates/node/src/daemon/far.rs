@@ -256,7 +256,13 @@ impl Far {
 
     /// What came of it since the last turn; `me`: this node.
     pub(crate) fn turn(&mut self, me: NodeNumber) -> io::Result<Vec<Happened>> {
-        self.driver.turn(Some(Instant::now()))?;
+        self.turn_until(Instant::now(), me)?;
+        Ok(std::mem::take(&mut self.done))
+    }
+
+    /// What happens until then, or until the first of it.
+    fn turn_until(&mut self, until: Instant, me: NodeNumber) -> io::Result<()> {
+        self.driver.turn(Some(until))?;
         for outcome in std::mem::take(&mut self.driver.results) {
             match outcome {
                 Outcome::Finished { call, result } => {
@@ -277,7 +283,7 @@ impl Far {
                 Outcome::Told { .. } => {}
             }
         }
-        Ok(std::mem::take(&mut self.done))
+        Ok(())
     }
 
     /// What is under way is written, if that is possible in this time.
@@ -294,6 +300,18 @@ impl Far {
                 }
             }
         }
+    }
+
+    /// Its row says that this node is dead, if somebody writes that in this time.
+    pub(crate) fn wait_for_death(&mut self, me: NodeNumber, within: Duration) {
+        let until = Instant::now() + within;
+        let lives = |it: &Self| it.nodes.get(&me).is_some_and(|known| !known.entry.state.is_dead());
+        while lives(self) && Instant::now() < until {
+            if self.turn_until(until, me).is_err() {
+                return;
+            }
+        }
+        self.done.clear();
     }
 
     fn start(&mut self, call: Call, what: For) {

@@ -50,7 +50,17 @@ impl Cluster {
             ToClient::LeaseFailed { key, failure } => Event::LeaseFailed { key, failure },
             ToClient::WorkerBlocked { worker } => Event::WorkerBlocked { worker },
             ToClient::ProcessGone { process, obituary, unstarted: far } => {
-                self.client(id).worker.disconnected(process);
+                let left = self.client(id).worker.disconnected(process);
+                if !left.named.is_empty() {
+                    self.count("callers that died in a call");
+                }
+                if self.sabotage_takes_nothing_over() {
+                    self.say(id, ToNode::TookOver { caller: process });
+                } else {
+                    self.session(id, |session, now, effects| {
+                        session.takes_over(now, process, &left.named, effects);
+                    });
+                }
                 // A driver whose node stops has its ring until it notices.
                 if self.clients.get(&process).is_none_or(|caller| !caller.alive) {
                     self.here.channels.remove(&(process, id));
@@ -74,7 +84,7 @@ impl Cluster {
                 self.count("adoptions");
                 self.books.adoptions += 1;
                 self.adoption_is_needed(id, &objects);
-                self.books.adopts_values(id, &lineage.frame);
+                self.books.adopts(id, &lineage, &objects);
                 Event::Adopt { lineage: Box::new(lineage), objects }
             }
             ToClient::Remake { objects, node, why } => {
@@ -164,6 +174,7 @@ impl Cluster {
                 self.arm(id);
             }
             ToClient::Exit { graceful: false, .. } => {
+                self.books.facts.sends_away(id);
                 let delay = self.rng.delay(Duration::from_micros(100));
                 self.after(delay, Step::Dies(id));
             }

@@ -7,6 +7,7 @@
 //! ```
 //! Nodes that deal with each other for the first time connect before. A node is one server here: what its carrier does counts as well.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hoplo_base::{NodeNumber, ObjectId, ProcessId, TaskId};
@@ -97,13 +98,20 @@ impl Plane {
             held.in_charge = heir.unwrap_or(node);
             told.extend(asked.map(|heir| (heir, held.object)));
         }
-        let epoch = member.passing.unwrap_or(0);
         for (heir, object) in told {
             let known = Known::Inline { bytes: value(), contains: Vec::new() };
             self.tells(at, heir, Peer::Known { object, known });
             self.tells_claim(at, heir, Claims::Announce { object, contents: None });
-            self.tells(at, heir, Peer::Announced { epoch });
         }
+    }
+
+    /// Who did not say of an earlier death that it heard is asked again with the last one, as real nodes do.
+    pub(super) fn asks_heirs(&mut self, at: u32) {
+        let member = &self.members[&at];
+        let Some(epoch) = member.passing else { return };
+        let unheard = member.held.iter().filter(|held| !held.heard);
+        let heirs: BTreeSet<NodeNumber> = unheard.map(|held| held.in_charge).collect();
+        heirs.into_iter().for_each(|heir| self.tells(at, heir, Peer::Announced { epoch }));
     }
 
     /// A stand-in says that it passed the last death of which it has heard, if heirs have heard all that it knows.
@@ -194,7 +202,7 @@ impl Plane {
                 held.into_iter().for_each(|held| held.claimed = true);
                 self.looks_at_passing(at);
             }
-            Peer::Heard { .. } => {
+            Peer::Heard { epoch } if member.passing == Some(epoch) => {
                 let held = member.held.iter_mut().filter(in_charge);
                 held.for_each(|held| held.heard = true);
                 self.looks_at_passing(at);

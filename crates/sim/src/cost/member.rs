@@ -218,6 +218,7 @@ impl Plane {
             // One that it did not pass yet is passed with this one.
             self.members.get_mut(&at).expect("it lives").passing = Some(*last);
             deaths.iter().for_each(|(node, heir, _)| self.inherits(at, *node, *heir));
+            self.asks_heirs(at);
             self.looks_at_passing(at);
         }
         done

@@ -89,7 +89,7 @@ impl Cluster {
         if let Some(due) = self.journal(id).due_at() {
             self.at(due, Step::Goes(id));
         }
-        let found = self.books.ledgers.starts(actor, &ledger.unwrap_or_default());
+        let found = self.books.ledgers.starts(actor, &ledger.unwrap_or_default(), id.node());
         self.ledger_holds(actor, found);
     }
 
@@ -156,7 +156,7 @@ impl Cluster {
         self.note(|| format!("{task} takes effect in {actor} at {id}, place {place}"));
         let found = match twice {
             true => Err(format!("{task} takes effect twice in {actor}, in {id}")),
-            false => self.books.ledgers.takes_effect(actor, task, place),
+            false => self.books.ledgers.takes_effect(actor, task, place, id.node()),
         };
         self.ledger_holds(actor, found);
     }

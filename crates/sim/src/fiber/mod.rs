@@ -65,6 +65,10 @@ pub struct Fiber {
     pub request: Option<u64>,
     /// What it asked to be folded.
     pub reducing: Vec<ObjectId>,
+    /// What many tasks are to return, which is to be reduced.
+    pub gathering: Option<Vec<ObjectId>>,
+    /// A reduce that goes on when these of its members are there again.
+    pub mending: Option<(u64, Vec<ObjectId>)>,
     /// Where parts of those go, of which it asked for parts.
     pub assembling: Vec<u64>,
     /// What is to come of it, if all nodes that have some of these are to have it.
@@ -171,6 +175,8 @@ impl Fiber {
             reply: None,
             request: None,
             reducing: Vec::new(),
+            gathering: None,
+            mending: None,
             assembling: Vec::new(),
             reduced_for_all: None,
             creates: None,
@@ -221,7 +227,7 @@ impl Fiber {
         self.refs.iter().copied().chain(handles).chain(task).chain(self.awaited()).collect()
     }
 
-    fn hold(&mut self, objects: Vec<ObjectId>) {
+    pub fn hold(&mut self, objects: Vec<ObjectId>) {
         for object in objects {
             if object.index == u32::MAX {
                 self.handles.push(ActorId(object.task));
@@ -304,6 +310,7 @@ impl Cluster {
         if let Some(call) = fiber.call
             && fiber.failure.is_none()
             && fiber.request.is_none()
+            && fiber.mending.is_none()
             && fiber.asked_room.is_none()
             && fiber.reply.is_none()
             && !fiber.logged

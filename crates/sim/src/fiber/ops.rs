@@ -6,7 +6,7 @@ use hoplo_base::bundles::group_of;
 use hoplo_base::{ActorId, ProcessId, TaskId};
 use hoplo_core::session::{Call as SessionCall, CallOptions, CreateActor, Event, StreamNext};
 use hoplo_wire::call::CALL_STREAMING;
-use hoplo_wire::node::{Shape, ToNode};
+use hoplo_wire::node::Shape;
 
 use super::{Fiber, Flow, Wait, ids};
 use crate::cluster::Cluster;
@@ -68,7 +68,13 @@ impl Cluster {
                     self.drop_refs(id, [object]);
                 }
             }
-            Op::Reduce(pick) => return self.reduces(id, fiber, *pick),
+            Op::Reduce(pick) => {
+                let of = fiber.refs.clone();
+                return self.reduces(id, fiber, &of, *pick);
+            }
+            Op::ReduceMany(submission, pick) => {
+                return self.reduces_many(id, fiber, submission, *pick);
+            }
             Op::Cancel { pick, force, recursive } => {
                 if let Some(object) = fiber.pick(*pick) {
                     self.drain(id);
@@ -109,7 +115,13 @@ impl Cluster {
                             session.kill_actor(now, actor, effects);
                         });
                     } else {
-                        self.say(id, ToNode::ActorKill { actor, no_restart: false });
+                        let lives_in = self.client(id).session.lives_in(actor);
+                        if let Some(worker) = lives_in {
+                            self.books.facts.ended_workers.insert((id, actor), worker);
+                        }
+                        self.session(id, |session, _, effects| {
+                            session.end_worker_of(actor, effects);
+                        });
                     }
                 }
             }
@@ -170,7 +182,7 @@ impl Cluster {
         SessionCall { options, args, refs, nested, packed: false }
     }
 
-    pub(super) fn submit(&mut self, id: ProcessId, fiber: &mut Fiber, submission: &Submission) {
+    pub fn submit(&mut self, id: ProcessId, fiber: &mut Fiber, submission: &Submission) {
         if self.books.submitted >= SUBMISSIONS_MAX {
             return;
         }
@@ -287,6 +299,10 @@ impl Cluster {
             if self.books.facts.killers.contains(&(id, actor)) {
                 self.books.facts.after_kill.insert(task);
                 self.count("calls of an actor that the caller has killed");
+            }
+            if let Some(worker) = self.books.facts.ended_workers.get(&(id, actor)) {
+                self.books.facts.not_at.insert(task, *worker);
+                self.count("calls of an actor whose worker the caller has ended");
             }
             match submission.options.may_be_overtaken {
                 true => self.count("calls that may be overtaken"),

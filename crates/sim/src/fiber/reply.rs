@@ -65,7 +65,7 @@ impl Cluster {
                 }
                 let instance = self.client(id).actor.as_mut().expect("it is constructed");
                 instance.constructed = result.is_ok();
-                self.client(id).worker.ended(call.task);
+                let _names_nothing = self.client(id).worker.ended(id, call.task);
                 self.session(id, |session, now, effects| {
                     session.before_reply(now, session.me(), &[], effects);
                     let message = ToNode::ActorStarted { actor, incarnation, result };
@@ -188,7 +188,11 @@ impl Cluster {
         if client.replying.get(&call.caller) == Some(&thread) {
             client.replying.remove(&call.caller);
         }
-        client.worker.ended(call.task);
+        let mut held = client.worker.ended(call.caller, call.task);
+        if self.sabotage_takes_nothing_over() {
+            held.clear();
+        }
+        self.session(id, |session, now, effects| session.drop_all(now, &held, effects));
         self.answered_call(id, call.task);
         let client = self.client(id);
         if call.max_calls > 0 {
@@ -235,13 +239,14 @@ impl Cluster {
         let (kind, task) = (header.kind, call.task);
         self.books.replied.insert(task);
         // Of a far worker the home hears it over the link: until then nobody there can know of the value.
+        // So it does of a near one whose caller adopted the task: that node may die with its word (`Books::is_stored`).
         if !self.is_far(call.caller)
             && self.clients[&call.caller].alive
             && matches!(kind, ReplyKind::Finished | ReplyKind::Part)
         {
             for (at, one) in returned.iter().enumerate() {
                 if matches!(one.value, Value::Stored(_)) {
-                    self.books.stored(task.object(header.index + at as u32));
+                    self.books.stored(task.object(header.index + at as u32), id.node());
                 }
             }
         }

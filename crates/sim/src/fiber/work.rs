@@ -46,6 +46,9 @@ impl Cluster {
             self.may_go(id);
             return None;
         };
+        if let Next::Call((caller, call)) = &taken.next {
+            client.worker.took(*caller, &call.bytes);
+        }
         if taken.takes_back {
             self.say(id, ToNode::Unblocked); // it was leaving and only waited
         }

@@ -110,6 +110,10 @@ impl Cluster {
         for ((asker, request), open) in &self.questions.answers.open {
             let name = || format!("question {request} of {asker}");
             assert!(self.now <= open.until, "{} has no answer in time", name());
+            let asked = (Asker::Process(*asker), *request);
+            if self.here.daemon.node.questions_before_sweep().any(|it| it == asked) {
+                continue;
+            }
             let mut rounds = self.here.daemon.node.rounds();
             let round =
                 rounds.find(|it| it.asker == Asker::Process(*asker) && it.request == *request);

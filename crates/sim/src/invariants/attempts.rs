@@ -17,6 +17,11 @@ impl Cluster {
             "{task} begins in {worker}, but its caller had killed that actor before (SES-8)\n{}",
             self.story.about(&[task.to_string()])
         );
+        assert!(
+            self.books.facts.not_at.get(&task) != Some(&worker),
+            "{task} begins in {worker}, but its caller had ended that worker before (SES-8)\n{}",
+            self.story.about(&[task.to_string()])
+        );
         let adopted = caller != task.owner;
         let owner_dead = self.books.facts.died.contains(&task.owner);
         let starts = self.books.facts.starts.get(&task).cloned().unwrap_or_default();
@@ -26,9 +31,10 @@ impl Cluster {
                 "attempt {attempt} of {task} starts again, in {worker}\n{}",
                 self.story.about(&[task.to_string()])
             );
-            // What was on its way to a node that died may have begun there: it costs a retry.
+            // What was on its way to a node that died may have begun there: it costs a retry. One that stood still, and is dead to others, may
+            // begin it when they have begun it again: what it did meanwhile has happened.
             let fits = match self.books.facts.some_node_died() {
-                true => starts.len() <= attempt as usize,
+                true => starts.len() <= attempt as usize || !self.host(worker.node()).goes_on(),
                 false => starts.len() == attempt as usize,
             };
             assert!(

@@ -30,6 +30,10 @@ pub struct Facts {
     pub killers: BTreeSet<(ProcessId, ActorId)>,
     /// Calls that their caller made after it had killed the actor.
     pub after_kill: BTreeSet<TaskId>,
+    /// The worker of it that this process ended last, so that it starts again.
+    pub ended_workers: BTreeMap<(ProcessId, ActorId), ProcessId>,
+    /// Calls of such actors that were made after that.
+    pub not_at: BTreeMap<TaskId, ProcessId>,
     /// The job with which each ends.
     groups: BTreeMap<GroupId, Option<JobId>>,
     groups_removed: BTreeSet<GroupId>,
@@ -39,8 +43,12 @@ pub struct Facts {
     ended: BTreeSet<ProcessId>,
     /// Of those, who did not leave by itself.
     pub died: BTreeSet<ProcessId>,
+    /// Of those, which their daemon had not killed before.
+    fell: BTreeSet<ProcessId>,
     /// Processes that the daemon has killed, and that may not have noticed.
     doomed: BTreeSet<ProcessId>,
+    /// They were told to exit.
+    sent_away: BTreeSet<ProcessId>,
     /// Processes that used too much memory when the daemon measured them.
     used_too_much: BTreeSet<ProcessId>,
     /// Workers that died or were not forked before their hello.
@@ -147,6 +155,9 @@ impl Facts {
     pub fn dies(&mut self, process: ProcessId, running: impl IntoIterator<Item = TaskId>) {
         self.ended.insert(process);
         self.died.insert(process);
+        if !self.doomed.contains(&process) {
+            self.fell.insert(process);
+        }
         for task in running {
             self.broke_off.entry(task).or_default().insert(process);
         }
@@ -157,16 +168,34 @@ impl Facts {
         self.ended.insert(process);
     }
 
-    /// The daemon knew it as the home of this actor when it was buried; or its node is dead to the others, whether it has ended or not.
-    pub fn lived_in(&mut self, actor: ActorId, worker: ProcessId) {
-        let with_node = self.dead_nodes.contains(&worker.node());
-        if !self.died.contains(&worker) && !with_node {
-            return;
+    /// The daemon knew it as the home of this actor when it was buried. If that daemon had not killed it, it died of itself: also where others had called its
+    /// node dead meanwhile, which had still to hear so and began the actor again in other workers (seed 10060421). It counts as well if its
+    /// node stood still when it died, and was noted as dead with all its workers: the actor may begin there again, and die with that node then (seed 80127623).
+    /// Who dies since its node ends, and told it to exit, dies with that node.
+    pub fn was_buried(&mut self, actor: ActorId, worker: ProcessId) {
+        match self.fell.contains(&worker) {
+            true if self.sent_away.contains(&worker) => {
+                self.loses(actor, worker, Death::OfWorker(worker));
+            }
+            true => {
+                let actor = self.actors.entry(actor).or_default();
+                actor.died_in.insert(worker);
+                actor.deaths.insert(Death::OfWorker(worker));
+            }
+            false => self.lived_in(actor, worker),
         }
-        let death = match with_node {
-            true => Death::OfNode(worker.node()),
-            false => Death::OfWorker(worker),
-        };
+    }
+
+    /// Its node is dead to the others, whether it has ended or not; or it was to begin there, and is dead.
+    pub fn lived_in(&mut self, actor: ActorId, worker: ProcessId) {
+        if self.dead_nodes.contains(&worker.node()) {
+            self.loses(actor, worker, Death::OfNode(worker.node()));
+        } else if self.died.contains(&worker) {
+            self.loses(actor, worker, Death::OfWorker(worker));
+        }
+    }
+
+    fn loses(&mut self, actor: ActorId, worker: ProcessId, death: Death) {
         let actor = self.actors.entry(actor).or_default();
         if actor.died_in.insert(worker) {
             actor.deaths.insert(death);
@@ -208,6 +237,11 @@ impl Facts {
     /// What it had is lost, and what was sent there.
     pub fn dooms(&mut self, process: ProcessId) {
         self.doomed.insert(process);
+    }
+
+    /// It was told to exit, and does.
+    pub fn sends_away(&mut self, process: ProcessId) {
+        self.sent_away.insert(process);
     }
 
     pub fn is_doomed(&self, process: ProcessId) -> bool {
@@ -410,5 +444,41 @@ impl Facts {
     fn runs(&self, task: TaskId) -> usize {
         let begun = self.starts.get(&task).map_or(0, Vec::len);
         begun + self.untaken(task).len().saturating_sub(WORKERS_UNTAKEN_MAX as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NODE: NodeNumber = NodeNumber::FIRST;
+
+    fn process(count: u32) -> ProcessId {
+        ProcessId::new(NODE, count, 0)
+    }
+
+    #[test]
+    fn a_worker_that_dies_while_its_node_stands_still_costs_a_restart_beside_that_of_its_node() {
+        let (mut facts, actor) = (Facts::default(), ActorId(TaskId { owner: process(1), seq: 1 }));
+        let (first, second) = (process(2), process(3));
+        facts.node_dies(NODE);
+        facts.lived_in(actor, first);
+        assert_eq!(facts.restarts_due(actor), 1, "it stands still, and is dead to others");
+        facts.dies(first, []);
+        facts.was_buried(actor, first);
+        facts.lived_in(actor, second);
+        assert_eq!(facts.restarts_due(actor), 2, "it began there again");
+    }
+
+    #[test]
+    fn a_worker_that_exits_with_its_node_costs_no_restart_beside_that_of_its_node() {
+        let (mut facts, actor) = (Facts::default(), ActorId(TaskId { owner: process(1), seq: 1 }));
+        let worker = process(2);
+        facts.node_dies(NODE);
+        facts.lived_in(actor, worker);
+        facts.sends_away(worker);
+        facts.dies(worker, []);
+        facts.was_buried(actor, worker);
+        assert_eq!(facts.restarts_due(actor), 1);
     }
 }

@@ -144,7 +144,9 @@ impl Cluster {
     }
 
     pub fn job_has_ended(&self, job: JobId) -> bool {
-        let mut drivers = self.clients.values().filter(|it| it.is_driver && it.job == job);
+        let drivers = self.clients.values().filter(|it| it.is_driver && it.job == job);
+        // To others it ends with its node, also with one that stands still.
+        let mut drivers = drivers.filter(|driver| self.host(driver.id.node()).goes_on());
         !drivers.any(|driver| driver.alive && self.is_open(driver.id))
     }
 
@@ -185,7 +187,7 @@ impl Cluster {
 
     fn hears_of_failure(&mut self, id: ProcessId, object: ObjectId, failure: &Failure) {
         // Who is being killed is held for nobody's sake any more: a killed actor's arguments go at once. So is who lives at a node that is dead to others, and ends.
-        let doomed = self.books.facts.is_doomed(id) || self.host(id.node()).fenced;
+        let doomed = self.is_being_killed(id) || self.host(id.node()).fenced;
         let owner_died = self.books.facts.died.contains(&object.task.owner);
         let lost = match failure.kind {
             FailureKind::ObjectLost | FailureKind::OwnerDied if self.outlives_its_home(object) => {
@@ -197,7 +199,7 @@ impl Cluster {
                 doomed || was_let_go || (lost_with_somebody && !self.is_made_again(object))
             }
             FailureKind::OwnerDied => {
-                let kept = self.books.stored.contains(&object);
+                let kept = self.books.is_stored(object);
                 doomed || (owner_died && (!kept || self.lost_a_node(object)))
             }
             _ => false,
@@ -222,7 +224,7 @@ impl Cluster {
             let home_died = self.books.facts.is_dead_node(object.task.owner.node());
             match home_died {
                 true => self.outlives_its_home(**object),
-                false => self.books.stored.contains(object),
+                false => self.books.is_stored(**object),
             }
         };
         if let Some(object) = objects.iter().find(is_there) {

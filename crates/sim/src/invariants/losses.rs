@@ -8,6 +8,7 @@
 //! | a copy died | a node is dead that had told the home of a copy. One that all nodes with copies outlived is missed by somebody's fault |
 //! | an argument | it is one of a task that is to run again for a lost result, and its record may have ended before |
 //! | a holder died | somebody who was killed knew it. What was counted for that process is struck, and who got the ref from it may be late |
+//! | others go on without the home | it stood still, its heir let go what nobody else held, and it looks for that when it wakes (seed 90143397) |
 //!
 //! No other cause is known here. A secondary copy that goes for want of room leaves the first one. What the disk cannot read is unreadable, not lost. A node
 //! that is drained and leaves takes nothing along: it is no death here.
@@ -45,6 +46,11 @@ impl Losses {
         self.copies.entry(object).or_default().insert(node);
     }
 
+    /// That node has told the home so.
+    pub(super) fn was_made_at(&self, object: ObjectId, node: NodeNumber) -> bool {
+        self.copies.get(&object).is_some_and(|nodes| nodes.contains(&node))
+    }
+
     /// An owner hears that nobody can miss these. Who does all the same had them of somebody that was killed.
     pub fn are_over(&mut self, objects: &[ObjectId]) {
         self.over.extend(objects);
@@ -52,14 +58,15 @@ impl Losses {
 }
 
 impl Cluster {
-    /// An owner hears that it is to make these again.
+    /// An owner hears that it is to make these again. From then on it may give them up, whatever the cause of the loss (seed 100051054: its node had stood still).
     pub fn losses_are_legitimate(&mut self, objects: &[ObjectId]) {
+        let is_left_behind = !self.here.goes_on();
         for object in objects {
             let copy_died = self.a_copy_died(*object);
             let is_argument = self.is_argument_of_lineage(*object);
             let holder_died = self.books.lost_with.contains(object);
             assert!(
-                copy_died || is_argument || holder_died,
+                copy_died || is_argument || holder_died || is_left_behind,
                 "{object} is gone at its home, and nobody died who had it\n{}",
                 self.story.about(&[object.to_string(), object.task.to_string()])
             );
@@ -120,11 +127,12 @@ impl Cluster {
         self.books.facts.streams(task) && self.books.losses.again.contains(&task)
     }
 
-    /// Where it was lost, its owner makes it again.
+    /// Where it was lost, its owner makes it again, unless its node is dead to the others: it may only stand still (seed 130099866).
     pub(super) fn is_made_again(&self, object: ObjectId) -> bool {
         let losses = &self.books.losses;
         let is_kept = losses.copies.contains_key(&object) && !losses.over.contains(&object);
         is_kept
+            && self.host(object.task.owner.node()).goes_on()
             && !losses.failed.contains(&object.task)
             && self.books.facts.may_run_again(object.task)
     }

@@ -2,6 +2,7 @@
 
 use hoplo_base::{ObjectId, ProcessId, TaskId};
 use hoplo_wire::call::CallView;
+use hoplo_wire::node::Lineage;
 use hoplo_wire::object::ValueView;
 
 use super::Books;
@@ -29,8 +30,10 @@ impl Books {
         assert!(token == expected || adopted, "{object} was read and {token} lies there");
     }
 
-    pub fn adopts_values(&mut self, heir: ProcessId, frame: &[u8]) {
-        let call = CallView::parse(frame).expect("callers here write well");
+    pub fn adopts(&mut self, heir: ProcessId, lineage: &Lineage, objects: &[ObjectId]) {
+        let refs = objects.iter().chain(&lineage.contains);
+        self.adopted_refs.extend(refs.map(|object| (heir, *object)));
+        let call = CallView::parse(&lineage.frame).expect("callers here write well");
         for (_, value) in call.refs().expect("callers here write well") {
             if let ValueView::Inline(bytes) = value {
                 self.adopted_values.insert((heir, decode_content(bytes).0));

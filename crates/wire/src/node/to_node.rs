@@ -46,6 +46,10 @@ pub enum ToNode {
     Connect {
         to: ProcessId,
     },
+    /// From a worker: it was told that this process is gone, and has told what it uses of what calls of that one name, which go on here.
+    TookOver {
+        caller: ProcessId,
+    },
     /// From a worker: the title of what it is now ("Counter", "f"), for prefixes and listings.
     Title {
         title: String,
@@ -93,6 +97,11 @@ pub enum ToNode {
         members: Vec<ObjectId>,
         more: bool,
     },
+    /// What was said to be lost of reduce `was`, which `goes_on`, is there again. Answered by `Reduced`.
+    ReduceMended {
+        request: u64,
+        was: u64,
+    },
     /// I wait no more for that: it is to be answered at once. If it was answered already: it does not become what `for_all` names.
     ReduceOver {
         request: u64,
@@ -131,9 +140,11 @@ pub enum ToNode {
     ActorWatch {
         actor: ActorId,
     },
+    /// `of`: only if it lives in this worker; absent: wherever it lives.
     ActorKill {
         actor: ActorId,
         no_restart: bool,
+        of: Option<ProcessId>,
     },
     ActorLookup {
         request: u64,

@@ -69,6 +69,8 @@ pub enum Event {
     Killed {
         actor: ActorId,
         no_restart: bool,
+        /// Only if it lives in this worker.
+        of: Option<ProcessId>,
         swept: bool,
     },
     /// No handle of it is left.

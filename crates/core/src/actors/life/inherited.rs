@@ -35,9 +35,10 @@ impl ActorTable {
         let begun = !matches!(actor.stage, Stage::Placing { .. });
         let starts_again = !begun || actor.restarts_left() > 0;
         let ends = actor.is_dead() || actor.cause.is_some();
-        // Of one with checkpoints that lives elsewhere, its node has the log.
-        let log_is_there =
-            actor.spec.checkpoints.is_some() && actor.worker().is_some_and(|it| it.node() != me);
+        // Of one with checkpoints that has started elsewhere, its node has the log. Before it has, the order to that node may be lost with `me`.
+        let is_elsewhere = |worker: ProcessId| worker.node() != me;
+        let started_there = matches!(actor.stage, Stage::Alive { worker } if is_elsewhere(worker));
+        let log_is_there = actor.spec.checkpoints.is_some() && started_there;
         (actor.outlives(me) && starts_again && !ends && !log_is_there).then_some(Standing {
             incarnation: actor.incarnation,
             begun,

@@ -135,8 +135,8 @@ impl ActorTable {
                     self.set_cause(actor, Failure::new(failure.kind, text), effects);
                 }
             }
-            Event::Killed { actor, no_restart, swept } => {
-                self.on_killed(actor, no_restart, swept, effects);
+            Event::Killed { actor, no_restart, of, swept } => {
+                self.on_killed(actor, no_restart, of, swept, effects);
             }
             Event::Unreachable { actor } => self.on_unreachable(actor, effects),
             Event::ProcessGone { process, obituary } => {

@@ -12,17 +12,21 @@ impl ActorTable {
         &mut self,
         id: ActorId,
         no_restart: bool,
+        of: Option<ProcessId>,
         swept: bool,
         effects: &mut Vec<Effect>,
     ) {
         let text = format!("{} was killed by hoplo.kill()", self.title(id));
         let Some(actor) = self.actors.get(&id) else {
             if !swept {
-                let again = Event::Killed { actor: id, no_restart, swept: true };
+                let again = Event::Killed { actor: id, no_restart, of, swept: true };
                 effects.push(Effect::AfterSweep(Box::new(again)));
             }
             return;
         };
+        if of.is_some_and(|of| actor.worker() != Some(of)) {
+            return; // that one is gone
+        }
         if let Some(worker) = actor.worker() {
             let reason = "killed by hoplo.kill()".to_string();
             effects.push(Effect::Stop { worker, manner: Manner::Kill, reason });

@@ -222,7 +222,7 @@ fn a_dead_worker_restarts_its_actor_as_often_as_allowed() {
 
 /// Of actor 1.
 fn killed(no_restart: bool) -> Event {
-    Event::Killed { actor: actor(1), no_restart, swept: false }
+    Event::Killed { actor: actor(1), no_restart, of: None, swept: false }
 }
 
 /// Its creator gave the handle away: who has it may be heard before the creator is.
@@ -249,6 +249,18 @@ fn a_killed_actor_is_dead_at_once_and_one_that_may_restart_does() {
     // Its worker was on the way.
     assert!(matches!(table.place(1, 1, 11)[..], [Effect::Stop { .. }]));
     assert_eq!(table.handle(killed(true)), []);
+}
+
+/// Two may want that of a worker that hangs, or one may say it again to who has taken its home's place.
+#[test]
+fn a_kill_that_names_a_worker_ends_no_later_one() {
+    let mut table = Table::alive(-1);
+    let of_first =
+        Event::Killed { actor: actor(1), no_restart: false, of: Some(process(10)), swept: false };
+    assert!(matches!(table.handle(of_first.clone())[..], [Effect::Stop { .. }]));
+    table.gone(10);
+    table.place(1, 1, 11);
+    assert_eq!(table.handle(of_first), []);
 }
 
 #[test]

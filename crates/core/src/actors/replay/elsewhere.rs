@@ -5,7 +5,7 @@
 //!     KeepActor, with the log as it is, word 1 ------->  has the log
 //!     call 7 is logged: KeepLog, word 2 -------------->  has call 7
 //!     acknowledges call 7   <------------- Kept 2 -----
-//!   the actor begins at another node, which passes its calls by
+//!   the actor has started at another node, which passes its calls by
 //!     UnkeepActor, word 3 ---------------------------->  has no log
 //!     acknowledges call 8   <------------- Kept 3 -----
 //! ```

@@ -5,7 +5,7 @@ mod random;
 use std::collections::VecDeque;
 
 use hoplo_base::{FunctionId, JobId, NodeNumber, ObjectId, ProcessId, TaskId, limits};
-use hoplo_wire::call::{CallHeader, CallKind, encode_trailer};
+use hoplo_wire::call::{CALL_NAMES, CallHeader, CallKind, encode_trailer};
 use hoplo_wire::node::{DeathCause, Obituary};
 use hoplo_wire::reply::{ReplyHeader, ReplyKind, Returned, encode_returned};
 use hoplo_wire::{Location, Value};
@@ -33,7 +33,7 @@ fn object(pair: Pair, tag: u64, index: u32) -> ObjectId {
 fn call(pair: Pair, tag: u64, bytes: usize, named: &[ObjectId]) -> Vec<u8> {
     let header = CallHeader {
         kind: CallKind::Task,
-        flags: 0,
+        flags: CALL_NAMES,
         returns: 1,
         task: TaskId { owner: pair.caller, seq: tag },
         attempt: 0,

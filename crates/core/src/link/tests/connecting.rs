@@ -28,6 +28,25 @@ fn of_two_that_dial_at_once_one_connection_a_socket_survives() {
 }
 
 #[test]
+fn a_connection_that_was_opened_before_there_is_a_frame_carries_it_at_once() {
+    let mut world = World::new();
+    world.open_for(0, Socket::Bulk);
+    world.pass(ms(10));
+    assert_eq!(world.open().len(), 1);
+    world.open_for(0, Socket::Bulk);
+    world.send(0, Socket::Bulk, 10);
+    world.pass(world.delay);
+    assert_eq!((world.delivered_count(), world.wires.len()), (1, 1));
+    world.pass(limits::LINK_IDLE * 2);
+    assert_eq!(world.wires.len(), 0, "it is closed when it was not used for long");
+    // Nobody is there: it is not dialled again, since there is nothing to say.
+    world.reach = [false; 2];
+    world.open_for(0, Socket::Bulk);
+    world.pass(ms(3_000));
+    assert_eq!((world.wires.len(), world.sides[0].troubles.len()), (0, 1));
+}
+
+#[test]
 fn where_only_the_higher_number_gets_through_its_dial_is_the_one() {
     let mut world = World::new();
     world.reach[0] = false;

@@ -159,6 +159,14 @@ impl World {
         }
     }
 
+    fn open_for(&mut self, from: usize, socket: Socket) {
+        let mut effects = Vec::new();
+        let side = &mut self.sides[from];
+        side.links.open(self.now, side.peer, socket, &mut effects);
+        side.links.check();
+        self.carry_out(from, effects);
+    }
+
     fn handle(&mut self, at: usize, event: Event<Frame>) {
         let mut effects = Vec::new();
         self.sides[at].links.handle(self.now, event, &mut effects);

@@ -11,6 +11,11 @@ enum Step {
         socket: Socket,
         bytes: usize,
     },
+    /// It will have something to say.
+    Open {
+        from: usize,
+        socket: Socket,
+    },
     /// Both have something to say at the same moment.
     Both {
         socket: Socket,
@@ -48,6 +53,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         12 => (0..2usize, socket(), 0..250usize)
             .prop_map(|(from, socket, bytes)| Step::Send { from, socket, bytes }),
+        3 => (0..2usize, socket()).prop_map(|(from, socket)| Step::Open { from, socket }),
         3 => socket().prop_map(|socket| Step::Both { socket }),
         4 => (0..4usize, 0..6usize).prop_map(|(which, keep)| Step::Cut { which, keep }),
         8 => (0..40u64).prop_map(|milliseconds| Step::Pass { milliseconds }),
@@ -72,6 +78,7 @@ fn run(steps: Vec<Step>) {
     for step in steps {
         match step {
             Step::Send { from, socket, bytes } => world.send(from, socket, bytes),
+            Step::Open { from, socket } => world.open_for(from, socket),
             Step::Both { socket } => (0..2).for_each(|from| world.send(from, socket, 0)),
             Step::Cut { which, keep } => {
                 if let Some(wire) = world.wires.keys().nth(which).copied() {

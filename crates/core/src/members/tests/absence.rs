@@ -267,7 +267,7 @@ fn who_answers_and_never_comes_is_not_alive_for_ever() {
     assert_eq!(world.dead(), [], "it ends its workers by itself first");
     world.pass(ms(6000));
     assert_eq!(world.dead(), [3]);
-    let (at, why) = world.verdicts[&3];
+    let (at, why) = world.verdicts[&3].clone();
     assert!(at.since(begun) < limits::MEMBER_ASTRAY + ms(1000), "{at:?}");
     assert!(why.to_string().contains("did not come to the head for 35 s"), "{why}");
     assert_eq!(world.told, [number(3)], "and hears so, though it asks nobody");

@@ -14,7 +14,7 @@ fn a_silent_node_is_dead_within_three_quarters_of_a_second_of_its_last_sign() {
         world.vanish(3);
         world.pass(ms(2000));
         assert_eq!(world.dead(), [3]);
-        let (at, why) = world.verdicts[&3];
+        let (at, why) = world.verdicts[&3].clone();
         assert!(at.since(last_sign) <= TOLD_WITHIN, "{:?}", at.since(last_sign));
         assert!(at.since(last_sign) >= ms(550), "not before it was looked for");
         assert!(matches!(why, Why::Silent { witnesses: 2, .. }), "{why:?}");
@@ -29,9 +29,50 @@ fn a_daemon_that_is_gone_is_dead_as_soon_as_its_address_refuses() {
     world.lives.insert(3, Life::Crashed);
     world.event(Event::Closed { number: number(3) });
     world.pass(ms(20));
-    assert_eq!(world.verdicts.get(&3).map(|(_, why)| *why), Some(Why::Refused));
+    assert_eq!(world.verdicts.get(&3).map(|(_, why)| why), Some(&Why::Refused));
     assert!(world.verdicts[&3].0.since(crashed) <= ms(20));
     assert_eq!(world.probes.len(), 1, "nobody else had to be asked");
+}
+
+#[test]
+fn who_says_that_it_leaves_is_dead_at_once_for_the_reason_that_it_gives() {
+    let mut world = World::new(5);
+    let leaves = Event::Leaves { from: number(3), why: "it was drained".to_string() };
+    world.event(leaves.clone());
+    // Said again meanwhile, that is one verdict.
+    world.event(leaves);
+    world.pass(ms(10));
+    assert_eq!(world.dead(), [3]);
+    assert_eq!(world.verdicts[&3].1.to_string(), "it was drained");
+    assert_eq!(world.probes, []);
+}
+
+#[test]
+fn who_leaves_is_judged_again_when_that_could_not_be_written() {
+    let mut world = World::new(5);
+    let leaves = Event::Leaves { from: number(3), why: "it was stopped".to_string() };
+    world.store_answers = false;
+    world.event(leaves.clone());
+    world.pass(ms(10));
+    assert_eq!(world.dead(), []);
+    world.store_answers = true;
+    world.event(leaves);
+    world.pass(ms(10));
+    assert_eq!(world.dead(), [3]);
+    assert_eq!(world.verdicts[&3].1.to_string(), "it was stopped");
+}
+
+#[test]
+fn who_leaves_while_nobody_acts_is_judged_by_who_acts_then() {
+    let mut world = World::begun(3);
+    let leaves = Event::Leaves { from: number(1), why: "it was stopped".to_string() };
+    world.event(leaves.clone());
+    world.pass(ms(10));
+    assert_eq!(world.dead(), []);
+    world.event(Event::Acts(true));
+    world.event(leaves);
+    world.pass(ms(10));
+    assert_eq!(world.dead(), [1]);
 }
 
 #[test]

@@ -22,8 +22,8 @@ impl Node {
         replay: Option<Box<Replay>>,
     ) {
         let home = self.charge_of(spec.actor);
-        if !self.speaks(worker) {
-            // Its end was told to the home, or is, as soon as it is buried.
+        if !self.far.hosted.contains_key(&worker) {
+            // It is buried, and the home was told.
             self.deal(worker, home);
             return;
         }
@@ -37,7 +37,11 @@ impl Node {
         if let Some(replay) = &replay {
             self.begins_mirror(actor, incarnation, (**replay).clone());
         }
-        self.send(worker, ToClient::RunActor { spec, incarnation, gpus, replay });
+        // Else the home hears of its end when it is buried. If the home dies before, its heir does, and is told by this node what was to run here
+        // (seed 10023187).
+        if self.speaks(worker) {
+            self.send(worker, ToClient::RunActor { spec, incarnation, gpus, replay });
+        }
     }
 
     /// A worker of ours was found for a far home's actor.
@@ -79,7 +83,7 @@ impl Node {
     }
 
     /// What it keeps of the arguments, its process told before. The home and its keeper hold them for the next one; of an actor with
-    /// checkpoints there is no keeper (`keepers`), so this node does.
+    /// checkpoints the keeper is let go when it has started (`keepers`), so this node does.
     pub(super) fn constructor_returned(&mut self, worker: ProcessId) {
         let Some(hosted) = self.far.hosted.get(&worker) else { return };
         let spec = hosted.spec.as_ref().map(|(spec, _)| spec);

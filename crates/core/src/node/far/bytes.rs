@@ -35,6 +35,7 @@ impl Node {
                 self.seal_pulled(object, location);
             }
             From::HandOver { made, location } => self.fold_is_whole(made, location),
+            From::FoldBroke { to, made, rest } => self.fold_broke(to, made, rest),
             From::NoFold { to, made, why, again } => self.no_fold(to, made, why, again),
             From::Want { object } => {
                 let need = objects::Need::Bytes;
@@ -166,6 +167,11 @@ impl Node {
         if self.processes.get(&asker).is_some_and(|it| it.stage.has_connection()) {
             self.send(asker, ToClient::Assembled { request, result: Err(why) });
         }
+    }
+
+    /// What is being written to the room with this slot.
+    pub fn comes_to(&self, slot: u32) -> Option<ObjectId> {
+        self.far.transfer.comes_to(slot)
     }
 
     pub(in crate::node) fn transfer_deadline(&self) -> Option<Instant> {

@@ -15,7 +15,7 @@
 //! passes them on. They are taken back when nobody else uses the object any more: else what lies in it, without a value perhaps, would keep the
 //! node. So only an object that others use and that has no value yet keeps it.
 //!
-//! **Leave.** A node that nothing keeps says so to all others, and leaves when each has heard it. What it said before, last replies and how many calls a
+//! **Leave.** A node that nothing keeps says so to all others, and leaves when each has heard it. The head writes its death then (`members`). What it said before, last replies and how many calls a
 //! dead worker never took, lies in links that may be slow or cut: with the node it would be lost, and a call that never began would count
 //! as begun. If something keeps the node meanwhile, or calls for a worker arrive, which is to be told that they never began, it asks again later.
 //!

@@ -29,7 +29,7 @@ pub(super) struct Estates {
     early: Vec<(NodeNumber, Peer)>,
     /// FAR-5: of the last death.
     passing: Option<Passing>,
-    /// Heirs that were told something since the last death.
+    /// Heirs that were told something, and were not asked since whether they heard it.
     told: BTreeSet<NodeNumber>,
 }
 
@@ -90,10 +90,12 @@ impl Node {
     // ---- a death ----
 
     pub(super) fn begin_passing(&mut self, dead: NodeNumber, epoch: Epoch) {
-        // Who heard before is to hear of this death, too, and what is in our sockets now.
-        self.far.estates.told.remove(&dead);
+        let estates = &mut self.far.estates;
+        // Who did not say yet that it heard of an earlier death, did not hear what was told then: it is asked again.
+        estates.told.extend(estates.passing.take().into_iter().flat_map(|it| it.unheard));
+        estates.told.remove(&dead);
         let (confirmed, swept, unheard) = (false, false, BTreeSet::new());
-        self.far.estates.passing = Some(Passing { epoch, confirmed, swept, unheard });
+        estates.passing = Some(Passing { epoch, confirmed, swept, unheard });
         self.sweeps.defer(Deferred::Estates(epoch));
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Whoever submits a call, or creates an actor, has exported its function, or class, at its own node. So a worker's question goes to the node of the process that
 //! submitted the call first, to the node in charge of its actor, to those whose processes call here for that job, one after the other, then to the job's home, then
-//! to the control store, which has a row of each function. The row may be on its way while the node that wrote it is asked.
+//! to the control store, where each node that exported a function has rows of it. They may be on their way while the node that wrote it is asked.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use hoplo_wire::node::ToClient;
 use hoplo_wire::peer::Peer;
 
 use super::Node;
-use crate::control::rows::function_key;
+use crate::control::Table;
+use crate::control::rows::function_prefix;
 use crate::node::fetcher::Fetcher;
 use crate::node::functions::Asker;
 use crate::node::sweeps::Deferred;
@@ -89,9 +90,9 @@ impl Node {
 
     /// Nobody who lives is known to have it: the store has a row of it, or nobody has it.
     pub(in crate::node) fn ask_for_row(&mut self, job: JobId, function: FunctionId) {
-        let keys = vec![function_key(job, function)];
+        let (table, prefix) = (Table::Function, function_prefix(job, function));
         let asked = Asked::Function(Asker::of_row(function, job));
-        self.ask(Question::Get { keys }, asked);
+        self.ask(Question::List { table, prefix }, asked);
     }
 
     /// The node, or the store, answered.
@@ -166,9 +167,10 @@ impl Node {
     ) {
         let kept = self.far.fetches.kept.get(&function).map(|(_, bytes)| bytes.to_vec());
         if kept.is_none()
-            && let Some(keys) = self.exported_keys(job, function)
+            && let Some((of, keys)) = self.exported_keys(job, function)
         {
-            let asked = Asked::Function(Asker::of_node(function, node));
+            let unread = of != job && !swept;
+            let asked = Asked::Function(Asker::of_node(function, (node, job), unread));
             return self.ask(Question::Get { keys }, asked);
         }
         if kept.is_some() || swept {

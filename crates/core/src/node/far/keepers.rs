@@ -3,12 +3,14 @@
 //! | of an actor that | its keeper has | its node, if it is not the home, has |
 //! |---|---|---|
 //! | runs at its home, or waits for a place | its spec, and its log if it makes checkpoints | - |
+//! | starts elsewhere | the same: the order to its node may be lost with the home | what it has of one that runs, once the order is there |
 //! | runs elsewhere | its spec; nothing if it makes checkpoints | its spec, what its worker said, and the log that it passed on; with a log also the constructor's arguments, if it may start again |
 //!
-//! The keeper is the node that would be the heir now, so it changes as nodes join, drain and die. One that is a keeper no more is told so. Where there is a log,
-//! it says that it has heard (`Kept`), and until then no call is acknowledged (REPLAY-5): so no node has a log that is older than a reply.
+//! The keeper is the node that would be the heir now, so it changes as nodes join, drain and die. One that is a keeper no more is told so when the next one has
+//! said that it keeps the actor (`Kept`): else a home that dies in between would leave it to nobody. Where there is a log,
+//! both say that they have heard, and until then no call is acknowledged (REPLAY-5): so no node has a log that is older than a reply.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hoplo_base::{ActorId, NodeNumber, ProcessId};
 use hoplo_wire::node::{Replay, ToNode};
@@ -24,12 +26,23 @@ use crate::objects;
 pub(super) struct Keepers {
     /// Of actors in our charge: what their keeper was told last.
     pub(super) told: BTreeMap<ActorId, (NodeNumber, Standing)>,
+    /// Who kept them before, and goes on until their keeper has confirmed.
+    pub(super) replaced: BTreeMap<ActorId, Replaced>,
+    /// The last word to a keeper of an actor without a log.
+    word: u64,
     /// Of actors in others' charge, which asked this node to keep it.
     pub(super) kept: BTreeMap<ActorId, KnownActor>,
     /// Their logs.
     pub(super) logs: ReplayLogs,
     /// Logs of actors with checkpoints that workers here are, and that are in others' charge: what passed by here.
     pub(super) mirrors: ReplayLogs,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Replaced {
+    nodes: BTreeSet<NodeNumber>,
+    /// What the keeper is to confirm.
+    word: u64,
 }
 
 impl Node {
@@ -44,26 +57,78 @@ impl Node {
         let standing = self.actors.stands_at(actor, me);
         let now = standing.and_then(|standing| Some((self.keeper()?, standing)));
         let before = self.far.keepers.told.get(&actor).copied();
-        if before == now {
+        if before == now && now.is_some() {
             return;
         }
-        let keeper = now.map(|(keeper, _)| keeper);
-        if let Some((old, _)) = before.filter(|(old, _)| Some(*old) != keeper) {
-            self.far.keepers.told.remove(&actor);
-            self.is_kept_no_more(actor, old);
+        let old = before.map(|(old, _)| old);
+        let is_new = old != now.map(|(keeper, _)| keeper);
+        if is_new && old.is_some() {
+            self.is_replaced(actor, []);
         }
-        if let Some((keeper, standing)) = now
-            && let Some(mut known) = self.actors.known(actor, standing)
-        {
-            self.far.keepers.told.insert(actor, (keeper, standing));
-            self.tell_job(keeper, known.job);
-            let mut word = 0;
-            if known.spec.checkpoints.is_some() {
-                word = self.replays.tells(actor, keeper, Some(known.incarnation));
-                known.replay = self.replays.replay(actor);
+        let known = now.and_then(|(_, standing)| self.actors.known(actor, standing));
+        let (Some((keeper, standing)), Some(mut known)) = (now, known) else {
+            return self.lets_replaced_go(actor);
+        };
+        self.far.keepers.told.insert(actor, (keeper, standing));
+        self.tell_job(keeper, known.job);
+        let mut word = 0;
+        if known.spec.checkpoints.is_some() {
+            word = self.replays.tells(actor, keeper, Some(known.incarnation));
+            known.replay = self.replays.replay(actor);
+        }
+        let keepers = &mut self.far.keepers;
+        if let Some(replaced) = keepers.replaced.get_mut(&actor).filter(|_| is_new) {
+            if word == 0 {
+                keepers.word += 1;
+                word = keepers.word;
             }
-            self.send_peer(keeper, Peer::KeepActor { known: Box::new(known), word });
+            replaced.word = word;
+            replaced.nodes.remove(&keeper);
         }
+        self.send_peer(keeper, Peer::KeepActor { known: Box::new(known), word });
+    }
+
+    /// These keep it, as does whoever was told so last, until the next one that is told has confirmed.
+    pub(super) fn is_replaced(
+        &mut self,
+        actor: ActorId,
+        nodes: impl IntoIterator<Item = NodeNumber>,
+    ) {
+        let keepers = &mut self.far.keepers;
+        let last = keepers.told.remove(&actor).map(|(keeper, _)| keeper);
+        let nodes: Vec<NodeNumber> = nodes.into_iter().chain(last).collect();
+        if !nodes.is_empty() {
+            keepers.replaced.entry(actor).or_default().nodes.extend(nodes);
+        }
+    }
+
+    /// Its keeper has it, or it needs none.
+    fn lets_replaced_go(&mut self, actor: ActorId) {
+        let replaced = self.far.keepers.replaced.remove(&actor).unwrap_or_default();
+        for node in replaced.nodes {
+            self.is_kept_no_more(actor, node);
+        }
+    }
+
+    /// Before replies hear of it: they wait for those, too, that are let go now.
+    pub(super) fn on_kept(&mut self, from: NodeNumber, actor: ActorId, word: u64) {
+        let keepers = &self.far.keepers;
+        let is_keeper = keepers.told.get(&actor).is_some_and(|(keeper, _)| *keeper == from);
+        if is_keeper && keepers.replaced.get(&actor).is_some_and(|it| it.word <= word) {
+            self.lets_replaced_go(actor);
+        }
+        self.pass_to_replays(replay::Event::Kept { actor, node: from, word });
+    }
+
+    /// It keeps nothing any more.
+    pub(super) fn keeper_died(&mut self, dead: NodeNumber) {
+        self.far.keepers.told.retain(|_, (keeper, _)| *keeper != dead);
+        for replaced in self.far.keepers.replaced.values_mut() {
+            replaced.nodes.remove(&dead);
+        }
+        self.look_at_keeper();
+        // Behind that: what the dead one did not confirm waits for the next keeper.
+        self.pass_to_replays(replay::Event::NodeGone { node: dead });
     }
 
     pub(super) fn is_kept_no_more(&mut self, actor: ActorId, keeper: NodeNumber) {

@@ -135,10 +135,7 @@ impl Node {
         for actor in waiting.collect::<Vec<_>>() {
             self.pass_to_scheduler(local::Event::ActorGaveUp { actor });
         }
-        self.far.keepers.told.retain(|_, (keeper, _)| *keeper != dead);
-        self.look_at_keeper();
-        // Behind that: what the dead one did not confirm waits for the next keeper.
-        self.pass_to_replays(replay::Event::NodeGone { node: dead });
+        self.keeper_died(dead);
     }
 
     /// An actor of a home that `dead` was in charge of.
@@ -237,7 +234,7 @@ impl Node {
     /// Story 5.
     pub(super) fn on_actor_ended(&mut self, actor: ActorId) {
         if self.decides(actor) {
-            self.kill_actor(actor, true);
+            self.kill_actor(actor, true, None);
         } else {
             self.far.legacies.ended.insert(actor);
         }
@@ -324,8 +321,9 @@ impl Node {
             });
         }
         // Before it is told who keeps it from now on, perhaps the same node.
-        for keeper in keepers {
-            self.is_kept_no_more(actor, keeper);
+        match goes_on {
+            true => self.is_replaced(actor, keepers),
+            false => keepers.into_iter().for_each(|node| self.is_kept_no_more(actor, node)),
         }
         if let Some(worker) = worker.filter(|it| row.is_some_and(|row| row.worker != Some(*it))) {
             self.stop_process(worker, Manner::Exit, "its actor is another process".to_string());
@@ -344,6 +342,7 @@ impl Node {
             let known = Box::new(known);
             self.pass_to_actors(life::Event::Inherited { known, home_died });
             self.work_off_queue();
+            self.keep_elsewhere(actor);
             self.acknowledge_calls(actor);
             if self.actors.named(&name) == Some(actor) {
                 self.tell_name(name, actor);

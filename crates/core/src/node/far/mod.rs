@@ -168,6 +168,8 @@ pub(super) enum Sabotage {
     Crossing,
     /// The last word of a call lets nothing go (FAR-3).
     End,
+    /// What calls of a dead caller name goes with it (REF-2).
+    TakeOver,
 }
 
 /// A process of another node that this one does something for.

@@ -142,10 +142,18 @@ impl Node {
     }
 
     /// One whose creation waits for its name is killed when it has it.
-    pub(in crate::node) fn kill_actor(&mut self, actor: ActorId, no_restart: bool) {
+    pub(in crate::node) fn kill_actor(
+        &mut self,
+        actor: ActorId,
+        no_restart: bool,
+        of: Option<ProcessId>,
+    ) {
         match self.creation_of(actor) {
             Some(creation) => creation.killed |= no_restart,
-            None => self.pass_to_actors(life::Event::Killed { actor, no_restart, swept: false }),
+            None => {
+                let swept = false;
+                self.pass_to_actors(life::Event::Killed { actor, no_restart, of, swept });
+            }
         }
     }
 
@@ -347,7 +355,8 @@ impl Node {
         let actor = spec.actor;
         self.pass_to_actors(life::Event::Created { creator, job, request, spec, get_if_exists });
         if killed {
-            self.pass_to_actors(life::Event::Killed { actor, no_restart: true, swept: false });
+            let (no_restart, of, swept) = (true, None, false);
+            self.pass_to_actors(life::Event::Killed { actor, no_restart, of, swept });
         }
         self.end_creation(actor, held, watchers, &name, lookups);
     }

@@ -5,7 +5,7 @@ use hoplo_wire::peer::{FarValue, Peer};
 
 use super::Node;
 use crate::control::NodeState;
-use crate::objects;
+use crate::{objects, transfer};
 
 /// A question for objects that another node asked: `Peer::Want`.
 #[derive(Debug)]
@@ -46,14 +46,20 @@ impl Node {
         self.pass_to_objects(objects::Event::Lost { object, why });
     }
 
-    /// Its home told its value. A home that names dead nodes alone has not heard yet that they are: it answers again when it has.
+    /// Its home told its value. A home that names dead nodes alone has not heard yet that they are: it answers again when it has. Who was told
+    /// to fetch it from this node does not wait for that (seed 10007648), nor for what nobody wants here any more.
     pub(super) fn on_value(&mut self, object: ObjectId, value: FarValue, contains: Vec<ObjectId>) {
-        if let FarValue::Stored { bytes: 1.., sources: gone, .. } = &value
-            && !gone.is_empty()
-            && gone.iter().all(|node| self.far.dead.contains_key(node))
-        {
-            let (objects, gone) = (vec![object], gone.clone());
-            return self.send_peer(self.in_charge(object), Peer::Want { objects, gone });
+        if let FarValue::Stored { bytes: 1.., turn, sources: gone } = &value {
+            let is_dead = |node| self.far.dead.contains_key(node);
+            let names_dead_ones = !gone.is_empty() && gone.iter().all(is_dead);
+            let is_here = self.objects.place_of(object).is_some_and(|place| place.is_here);
+            if (names_dead_ones && !is_here) || !self.objects.knows(object) {
+                self.pass_to_transfer(transfer::Event::NotBegun { object, turn: *turn });
+            }
+            if names_dead_ones {
+                let (objects, gone) = (vec![object], gone.clone());
+                return self.send_peer(self.in_charge(object), Peer::Want { objects, gone });
+            }
         }
         let told = objects::Event::ValueTold { object, value, contains: contains.clone() };
         self.pass_to_objects(told);

@@ -7,7 +7,6 @@ use hoplo_wire::peer::{Peer, StopManner};
 use super::Node;
 use super::routing::named;
 use crate::actors::life::{self, Manner};
-use crate::actors::replay;
 use crate::node::Asker;
 use crate::objects;
 use crate::sched::{groups, local};
@@ -97,6 +96,10 @@ impl Node {
             }
 
             Peer::Fold(fold) => self.on_fold_asked(from, fold),
+            Peer::FoldBroke { made, rest } => self.on_fold_broke(from, made, rest),
+            Peer::FoldFrom { made, from: source, upstream, operands } => {
+                self.on_fold_from(from, made, (source, upstream), operands);
+            }
             Peer::NoFold { made, why, again } => self.on_no_fold(from, made, (why, again)),
             Peer::FoldOver { made, sealed } => self.on_fold_over(from, made, sealed),
 
@@ -142,9 +145,7 @@ impl Node {
             Peer::KeepLog { actor, incarnation, gained, word } => {
                 self.on_keep_log(from, actor, incarnation, gained, word);
             }
-            Peer::Kept { actor, word } => {
-                self.pass_to_replays(replay::Event::Kept { actor, node: from, word });
-            }
+            Peer::Kept { actor, word } => self.on_kept(from, actor, word),
             Peer::ActorKnown(known) => {
                 let actor = known.spec.actor;
                 self.on_actor_known(from, *known);
@@ -219,7 +220,7 @@ impl Node {
             ToNode::ChannelBroken { worker, why } => self.on_channel_broken(from, worker, why),
             ToNode::Tell { to, message } => self.tell(from, to, message),
             ToNode::ActorWatch { actor } => self.watch(from, actor),
-            ToNode::ActorKill { actor, no_restart } => self.kill_actor(actor, no_restart),
+            ToNode::ActorKill { actor, no_restart, of } => self.kill_actor(actor, no_restart, of),
             ToNode::ActorStarted { actor, incarnation, result } => {
                 let worker = from;
                 self.pass_to_actors(life::Event::Started { worker, actor, incarnation, result });

@@ -40,14 +40,17 @@ impl Node {
     /// `caller`, of another node, is about to call a worker of ours.
     pub(super) fn on_far_connect(&mut self, caller: ProcessId, worker: ProcessId) {
         self.says_on();
-        let target = self.processes.get_mut(&worker).filter(|it| it.stage.has_connection());
-        let Some(target) = target else {
+        let Some(target) = self.processes.get_mut(&worker) else {
             let obituary = self.obituary_of(worker);
             return self.out.push(Effect::WorkerGone { caller, worker, obituary });
         };
         target.peers.insert(caller);
+        let speaks = target.stage.has_connection();
         self.stranger(caller).workers.insert(worker);
         self.replies_begin(caller, worker);
+        if !speaks {
+            return; // it is dying: the caller hears how it died once that is known
+        }
         self.out.push(Effect::ServeFar { caller, worker });
         self.pass_to_pool(workers::Event::Connected { worker, peer: caller });
     }
@@ -121,6 +124,14 @@ impl Node {
         self.pass_to_actors(life::Event::ProcessGone { process, obituary });
     }
 
+    fn takes_over(&self, worker: ProcessId) -> bool {
+        #[cfg(test)]
+        if self.is_sabotaged(super::Sabotage::TakeOver) {
+            return false;
+        }
+        self.speaks(worker)
+    }
+
     pub(super) fn stranger_gone(&mut self, process: ProcessId, obituary: &Obituary) {
         let Some(Stranger { workers, .. }) = self.far.strangers.remove(&process) else { return };
         let mut told = false;
@@ -128,7 +139,9 @@ impl Node {
             if let Some(worker) = self.processes.get_mut(&worker) {
                 worker.peers.remove(&process);
             }
-            self.calls_over(process, worker);
+            if !self.takes_over(worker) {
+                self.calls_over(process, worker);
+            } // else they are over when it has told what it uses
             self.replies_ended(process, worker);
             self.out.push(Effect::CloseFar { caller: process, worker });
             if self.far.channels.contains(&(worker, process)) {

@@ -3,7 +3,7 @@
 use hoplo_base::{NodeNumber, ObjectId, ProcessId};
 use hoplo_wire::node::{Notice, ToClient};
 use hoplo_wire::peer::Peer;
-use hoplo_wire::{Fold, Location, NoReduce, Wish};
+use hoplo_wire::{Fold, Location, NoReduce, Rest, Wish};
 
 use super::Node;
 use crate::collective::{self, Member};
@@ -44,6 +44,13 @@ impl Node {
             // It may ask for all of them again, and hears then which one is lost.
             Err(_) => collective::Event::GivenUp { asker, request },
         });
+    }
+
+    pub(in crate::node) fn reduce_mended(&mut self, asker: ProcessId, request: u64, was: u64) {
+        let lost = self.far.collective.lost(asker, was);
+        let found = lost.iter().filter_map(|it| self.where_members_lie(&[*it]).ok());
+        let members = found.flatten().collect();
+        self.pass_to_collective(collective::Event::Mended { asker, request, was, members });
     }
 
     pub(in crate::node) fn reduce_over(&mut self, asker: ProcessId, request: u64) {
@@ -91,6 +98,12 @@ impl Node {
         match effect {
             From::Fold { at, fold } if at == me => self.on_fold_asked(me, fold),
             From::Fold { at, fold } => self.send_peer(at, Peer::Fold(fold)),
+            From::FoldFrom { at, made, from, upstream, operands } if at == me => {
+                self.on_fold_from(me, made, (from, upstream), operands);
+            }
+            From::FoldFrom { at, made, from, upstream, operands } => {
+                self.send_peer(at, Peer::FoldFrom { made, from, upstream, operands });
+            }
             From::End { at, made, sealed } if at == me => self.on_fold_over(me, made, sealed),
             From::End { at, made, sealed } => self.send_peer(at, Peer::FoldOver { made, sealed }),
             From::Answer { asker, request, location } => {
@@ -109,8 +122,45 @@ impl Node {
     }
 
     pub(super) fn on_fold_asked(&mut self, asker: NodeNumber, fold: Box<Fold>) {
+        if self.comes_of_dead(asker, fold.made, fold.from) {
+            return;
+        }
         self.join_haul();
         self.pass_to_transfer(transfer::Event::FoldAsked { asker, fold });
+    }
+
+    /// Of the death of this source the transfers have heard before. Who asked for the fold is told.
+    fn comes_of_dead(&mut self, asker: NodeNumber, made: ObjectId, source: NodeNumber) -> bool {
+        let is_dead = self.far.dead.contains_key(&source);
+        if is_dead {
+            self.no_fold(asker, made, format!("node {} is dead", source.hex()), true);
+        }
+        is_dead
+    }
+
+    pub(super) fn on_fold_from(
+        &mut self,
+        asker: NodeNumber,
+        made: ObjectId,
+        (from, upstream): (NodeNumber, ObjectId),
+        operands: Vec<ObjectId>,
+    ) {
+        if self.comes_of_dead(asker, made, from) {
+            return;
+        }
+        self.pass_to_transfer(transfer::Event::FoldFrom { asker, made, from, upstream, operands });
+    }
+
+    pub(super) fn on_fold_broke(&mut self, from: NodeNumber, made: ObjectId, rest: Rest) {
+        self.pass_to_collective(collective::Event::Broke { from, made, rest });
+    }
+
+    /// Of the transfers: what it comes from is lost.
+    pub(super) fn fold_broke(&mut self, to: NodeNumber, made: ObjectId, rest: Rest) {
+        match to == self.me() {
+            true => self.on_fold_broke(to, made, rest),
+            false => self.send_peer(to, Peer::FoldBroke { made, rest }),
+        }
     }
 
     pub(super) fn on_fold_over(&mut self, asker: NodeNumber, made: ObjectId, sealed: bool) {

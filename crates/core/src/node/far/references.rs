@@ -238,6 +238,21 @@ impl Node {
         }
     }
 
+    /// A worker of ours has told what it uses of what calls of a dead caller name.
+    pub(in crate::node) fn calls_taken_over(&mut self, caller: ProcessId, worker: ProcessId) {
+        if !self.serves(caller, worker) {
+            self.calls_over(caller, worker);
+        }
+    }
+
+    /// A worker of ours is dead: of calls of those that died before it nothing is in use.
+    pub(in crate::node) fn dead_ends_calls(&mut self, worker: ProcessId) {
+        let its = self.far.calls.keys().filter(|(_, of, _)| *of == worker);
+        for (caller, worker, tag) in its.copied().collect::<Vec<_>>() {
+            self.call_over(caller, worker, tag);
+        }
+    }
+
     pub(super) fn calls_over(&mut self, caller: ProcessId, worker: ProcessId) {
         let all = (caller, worker, 0)..=(caller, worker, u64::MAX);
         let ended: Vec<_> = self.far.calls.range(all).map(|(call, _)| *call).collect();

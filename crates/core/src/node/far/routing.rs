@@ -38,6 +38,7 @@ impl Node {
             | ToNode::Blocked
             | ToNode::Unblocked
             | ToNode::Connect { .. }
+            | ToNode::TookOver { .. }
             | ToNode::Title { .. }
             | ToNode::ExtentWant { .. }
             | ToNode::ExtentReturn { .. }
@@ -48,6 +49,7 @@ impl Node {
             | ToNode::Misplaced { .. }
             | ToNode::Reduce { .. }
             | ToNode::ReduceMore { .. }
+            | ToNode::ReduceMended { .. }
             | ToNode::ReduceOver { .. }
             | ToNode::Assemble { .. }
             | ToNode::AssembleOver { .. }

@@ -1,13 +1,15 @@
 //! Questions of people and programs: who is asked, who is awaited, and when the answer goes.
 //!
 //! ```text
-//!   Query --the daemon knows it alone---------------------------------------> Report
+//!   Query --the daemon knows it alone--sweep--------------------------------> Report
 //!     \--every process knows a part--> Inspect --all told, left, or late----> Report
 //!     \--why an id waits--> Explain, round after round (see `inquiry`)------> Report
 //!     \--every node knows a part: each is asked in the same round (see `others`)
 //!
 //!   the asker leaves: its question is dropped, however far it got
 //! ```
+//! What the daemon knows alone it knows from its processes. It answers when it has read all that they wrote before the question
+//! (`node/sweeps`): who has a result, and asks where it is, finds it, though the daemon heard of the question before it heard of the result.
 //! What only processes know is gathered with `Inspect` or `Explain`, and answered with what came within
 //! `INSPECT_PATIENCE`: a stuck process cannot hang the answer. All rounds of one question end within `WHY_PATIENCE`.
 //! Each round has a number of its own, which the processes' answers carry: what comes after its round says nothing.
@@ -58,24 +60,21 @@ const HERE: &str = "here";
 impl Node {
     pub(super) fn on_query(&mut self, asker: Asker, request: u64, kind: &str, argument: String) {
         let asks_all = argument != HERE;
-        let asks_others = asks_all && self.asks_others(asker);
         let subject = match Subject::parse(kind, argument) {
             Err(why) => return self.deny(asker, request, why),
             Ok(subject) => subject,
         };
         let topic = match subject {
-            Subject::Here(here) => match here.kind() {
-                Some(_) if asks_others => Topic::Here(here),
-                Some(_) if asks_all && self.asks_in_vain(asker, &here) => Topic::Here(here),
-                Some(_) if asks_all && self.asks_past(asker, &here) => Topic::Here(here),
-                None if matches!(asker, Asker::Node(_)) => {
-                    let why = format!("{kind:?} is no question to another node");
-                    return self.deny(asker, request, why);
-                }
-                Some(_) | None => {
-                    return self.report(asker, request, Report::Here(here), Others::default());
-                }
-            },
+            Subject::Here(here) if here.kind().is_some() => {
+                return self.sweep_before_question(asker, request, here, asks_all);
+            }
+            Subject::Here(_) | Subject::Why(_) if matches!(asker, Asker::Node(_)) => {
+                let why = format!("{kind:?} is no question to another node");
+                return self.deny(asker, request, why);
+            }
+            Subject::Here(here) => {
+                return self.report(asker, request, Report::Here(here), Others::default());
+            }
             Subject::Everywhere(subject) => Topic::Everywhere { subject, told: Vec::new() },
             Subject::Memory(id) if matches!(asker, Asker::Node(_)) => {
                 let report = Report::Why { lines: self.memories(id), remembered: Some(id) };
@@ -87,16 +86,34 @@ impl Node {
             Subject::Memory(_) => {
                 return self.deny(asker, request, format!("{kind:?} is a question of nodes only"));
             }
-            Subject::Why(_) if matches!(asker, Asker::Node(_)) => {
-                let why = format!("{kind:?} is no question to another node");
-                return self.deny(asker, request, why);
-            }
             Subject::Why(wanted) => {
                 let inquiry = Box::new(Inquiry::new(wanted, self.now));
                 Topic::Why { inquiry, told: Vec::new() }
             }
         };
         self.begin_question(asker, request, topic);
+    }
+
+    /// All that processes said before they asked is in the tables now.
+    pub(super) fn on_swept_question(
+        &mut self,
+        asker: Asker,
+        request: u64,
+        here: Here,
+        asks_all: bool,
+    ) {
+        if !self.hears(asker) {
+            return;
+        }
+        let is_asked = asks_all
+            && (self.asks_others(asker)
+                || self.asks_in_vain(asker, &here)
+                || self.asks_past(asker, &here));
+        if is_asked {
+            self.begin_question(asker, request, Topic::Here(here));
+        } else {
+            self.report(asker, request, Report::Here(here), Others::default());
+        }
     }
 
     /// Only a head knows it, and there is none.

@@ -4,13 +4,13 @@ mod bytes;
 mod bytes_model;
 
 use hoplo_wire::call::{CallView, encode_refs};
-use hoplo_wire::control::{Refusal, Table};
+use hoplo_wire::control::{Key, Refusal, Table};
 use hoplo_wire::node::{ActorState, Checkpoints, LoggedCall, Obituary};
 use hoplo_wire::object::{RefArgument, ValueView};
 use hoplo_wire::{Location, Value};
 
 use super::*;
-use crate::control::{NodeEntry, NodeState};
+use crate::control::{Entry, FunctionEntry, NodeEntry, NodeState};
 use crate::node::{Passing, Rows};
 
 mod bars;
@@ -226,14 +226,7 @@ impl Nodes {
 
     /// True if that node had asked for it.
     fn sweeps(&mut self, at: usize) -> bool {
-        let shell = &mut self.shells[at];
-        let asked = |effect: &Effect| (*effect == Effect::Sweep).then_some(());
-        if shell.take(asked).is_none() {
-            return false;
-        }
-        shell.hears(Event::SweepBegins);
-        shell.hears(Event::Swept);
-        true
+        self.shells[at].sweeps()
     }
 
     /// A worker of node `at` says hello.
@@ -283,6 +276,14 @@ impl Nodes {
         self.shells[at].hears(Event::Exited { process: worker, status: -9 });
         self.shells[at].examines(worker);
         self.pump();
+    }
+
+    /// What the process heard of the function that it asked for.
+    fn function_told(&mut self, at: usize, process: ProcessId) -> Option<Option<Vec<u8>>> {
+        self.shells[at].told(process, |message| match message {
+            ToClient::Function { bytes, .. } => Some(bytes.clone()),
+            _ => None,
+        })
     }
 
     fn state_told(&mut self, driver: ProcessId) -> Option<ActorState> {
@@ -393,6 +394,25 @@ fn who_has_a_channel_hears_it_behind_the_last_reply() {
         _ => None,
     });
     assert_eq!(told, Some(vec![3]));
+}
+
+/// It was told at once that its worker "is not on this node any more".
+#[test]
+fn who_called_a_dying_worker_of_another_node_hears_how_it_died() {
+    let (mut nodes, driver, _, worker) = Nodes::leased();
+    nodes.shells[1].hears(Event::Closed { process: worker });
+    nodes.says(0, driver, ToNode::Connect { to: worker });
+    nodes.ends(1, worker);
+    let mut gone = || {
+        nodes.shells[1].take(|effect| match effect {
+            Effect::WorkerGone { worker: w, obituary, .. } if *w == worker => {
+                Some(obituary.cause.clone())
+            }
+            _ => None,
+        })
+    };
+    assert_eq!(gone(), Some(DeathCause::Signaled { signal: 9 }));
+    assert_eq!(gone(), None, "once");
 }
 
 /// A worker that was called by who it calls lost the reply that was on its way.
@@ -612,15 +632,12 @@ fn a_function_is_asked_for_at_the_node_that_calls_it_and_once() {
         });
         if let Some(ask) = asked {
             let job = nodes.shells[0].node.process(driver).unwrap().job;
-            let entry = crate::control::FunctionEntry::whole(job, function, bytes.clone(), vec![]);
+            let entry = FunctionEntry::whole((job, number(0)), function, bytes.clone(), vec![]);
             let answer = Answer::Rows(Ok(vec![Some(entry.to_value())]));
             nodes.shells[0].hears(Event::Answered { ask, answer });
             nodes.pump();
         }
-        let told = nodes.shells[1].told(worker, |message| match message {
-            ToClient::Function { bytes, .. } => Some(bytes.clone()),
-            _ => None,
-        });
+        let told = nodes.function_told(1, worker);
         (asked.is_some(), told.expect("it is answered"))
     };
     assert_eq!(fetched(&mut nodes), (true, Some(bytes.clone())));
@@ -637,10 +654,7 @@ fn the_class_of_an_actor_that_a_task_elsewhere_created_is_asked_for_there() {
     nodes.actor(creator, 3.0, vec![]);
     let worker = nodes.forks(2);
     nodes.says(2, worker, ToNode::Fetch { function, call: None });
-    let told = nodes.shells[2].told(worker, |message| match message {
-        ToClient::Function { bytes, .. } => Some(bytes.clone()),
-        _ => None,
-    });
+    let told = nodes.function_told(2, worker);
     assert_eq!(told, Some(Some(bytes)), "neither its job's home nor any store has it");
 }
 
@@ -666,16 +680,107 @@ fn a_function_whose_rows_went_with_another_job_is_asked_for_elsewhere() {
     let answer = Answer::Rows(Ok(vec![None]));
     nodes.shells[1].hears(Event::Answered { ask, answer });
     nodes.pump();
+    // What its own job exported here could have lain unread.
+    let ask = asked(&mut nodes, 1).expect("it is asked for again after a sweep");
+    let answer = Answer::Rows(Ok(vec![None]));
+    nodes.shells[1].hears(Event::Answered { ask, answer });
+    nodes.pump();
     let ask = asked(&mut nodes, 0).expect("it was exported there as well");
     let job = nodes.shells[0].node.process(driver).unwrap().job;
-    let entry = crate::control::FunctionEntry::whole(job, function, bytes.clone(), vec![]);
+    let entry = FunctionEntry::whole((job, number(0)), function, bytes.clone(), vec![]);
     let answer = Answer::Rows(Ok(vec![Some(entry.to_value())]));
     nodes.shells[0].hears(Event::Answered { ask, answer });
     nodes.pump();
-    let told = nodes.shells[1].told(worker, |message| match message {
-        ToClient::Function { bytes, .. } => Some(bytes.clone()),
-        _ => None,
-    });
+    let told = nodes.function_told(1, worker);
+    assert_eq!(told, Some(Some(bytes)));
+}
+
+/// That node said that it does not have it, and who had asked looked in the store, where the row was not yet.
+#[test]
+fn a_node_that_asks_for_a_function_whose_rows_went_with_another_job_is_answered_after_a_sweep() {
+    let (mut nodes, driver, _, worker) = Nodes::leased();
+    let (function, bytes) = (FunctionId([7; 16]), vec![1, 2, 3]);
+    let export = || ToNode::Export { function, bytes: bytes.clone(), contains: vec![] };
+    let other = nodes.shells[0].driver();
+    nodes.says(0, other, export());
+    nodes.shells[0].node.keeps_no_functions();
+    let job = nodes.shells[0].node.process(driver).unwrap().job;
+    nodes.says(1, worker, ToNode::Fetch { function, call: Some((job, driver)) });
+    let entry = FunctionEntry::whole((job, number(0)), function, bytes.clone(), vec![]);
+    let answers = |nodes: &mut Nodes, row| {
+        let asked = nodes.shells[0].take(|effect| match effect {
+            Effect::Ask { ask, .. } => Some(*ask),
+            _ => None,
+        });
+        let (ask, answer) = (asked.expect("it asks the store"), Answer::Rows(Ok(vec![row])));
+        nodes.shells[0].hears(Event::Answered { ask, answer });
+    };
+    answers(&mut nodes, None);
+    let swept = nodes.shells[0].take(|effect| (*effect == Effect::Sweep).then_some(()));
+    assert!(swept.is_some(), "the driver may have exported it");
+    nodes.shells[0].hears(Event::SweepBegins);
+    nodes.shells[0].says(driver, export());
+    nodes.shells[0].hears(Event::Swept);
+    answers(&mut nodes, Some(entry.to_value()));
+    nodes.pump();
+    let told = nodes.function_told(1, worker);
+    assert_eq!(told, Some(Some(bytes)));
+}
+
+/// They shared their rows: the first of them that had no use for the function any more deleted it, and a detached actor of the other one could not start
+/// again.
+#[test]
+fn each_node_that_exports_a_function_has_rows_of_its_own() {
+    let (mut nodes, driver, _, worker) = Nodes::leased();
+    let (function, bytes) = (FunctionId([7; 16]), vec![1, 2, 3]);
+    let mut saved = Vec::new();
+    for (at, process) in [(0, driver), (1, worker)] {
+        let (bytes, contains) = (bytes.clone(), vec![]);
+        nodes.says(at, process, ToNode::Export { function, bytes, contains });
+        let key = nodes.shells[at].take(|effect| match effect {
+            Effect::Save { key, .. } if key.table == Table::Function => Some(key.clone()),
+            _ => None,
+        });
+        saved.push(key.expect("it is written"));
+    }
+    assert_ne!(saved[0], saved[1]);
+}
+
+/// Another node had written it as well, and its rows are there.
+#[test]
+fn a_function_whose_rows_go_while_they_are_read_is_read_from_another_node() {
+    let (mut nodes, _, _, worker) = Nodes::leased();
+    let (function, bytes) = (FunctionId([7; 16]), vec![1, 2, 3]);
+    let job = nodes.shells[1].node.process(worker).unwrap().job;
+    nodes.says(1, worker, ToNode::Fetch { function, call: None });
+    let of = |at: usize| {
+        let whole = FunctionEntry::whole((job, number(at)), function, bytes.clone(), vec![]);
+        (whole.key(), whole.to_value())
+    };
+    let (first, second) = (of(0), of(2));
+    let keys = |all: &[&(Key, Vec<u8>)]| {
+        Answer::Keys(Ok(all.iter().map(|(key, _)| key.bytes.clone()).collect()))
+    };
+    let answers = [
+        (None, keys(&[&first, &second])),
+        (Some(&first.0), Answer::Rows(Ok(vec![None]))),
+        (None, keys(&[&second])),
+        (Some(&second.0), Answer::Rows(Ok(vec![Some(second.1.clone())]))),
+    ];
+    for (row, answer) in answers {
+        let asked = nodes.shells[1].take(|effect| match effect {
+            Effect::Ask { ask, question } => Some((*ask, question.clone())),
+            _ => None,
+        });
+        let (ask, question) = asked.expect("it asks the store");
+        match row {
+            Some(key) => assert_eq!(question, Question::Get { keys: vec![key.clone()] }),
+            None => assert!(matches!(question, Question::List { .. }), "{question:?}"),
+        }
+        nodes.shells[1].hears(Event::Answered { ask, answer });
+        nodes.pump();
+    }
+    let told = nodes.function_told(1, worker);
     assert_eq!(told, Some(Some(bytes)));
 }
 
@@ -688,21 +793,19 @@ fn who_waits_for_a_function_with_a_process_of_another_job_is_answered_for_its_ow
     nodes.says(1, worker, ToNode::Fetch { function, call: None });
     nodes.says(1, other, ToNode::Fetch { function, call: None });
     let job = nodes.shells[1].node.process(other).unwrap().job;
-    let entry = crate::control::FunctionEntry::whole(job, function, bytes.clone(), vec![]);
-    for row in [None, Some(entry.to_value())] {
+    let entry = FunctionEntry::whole((job, number(0)), function, bytes.clone(), vec![]);
+    let keys = Answer::Keys(Ok(vec![entry.key().bytes]));
+    let row = Answer::Rows(Ok(vec![Some(entry.to_value())]));
+    for answer in [Answer::Keys(Ok(vec![])), keys, row] {
         let asked = nodes.shells[1].take(|effect| match effect {
             Effect::Ask { ask, .. } => Some(*ask),
             _ => None,
         });
-        let answer = Answer::Rows(Ok(vec![row]));
         nodes.shells[1].hears(Event::Answered { ask: asked.expect("it asks the store"), answer });
         nodes.pump();
     }
     for (process, answer) in [(worker, None), (other, Some(bytes))] {
-        let told = nodes.shells[1].told(process, |message| match message {
-            ToClient::Function { bytes, .. } => Some(bytes.clone()),
-            _ => None,
-        });
+        let told = nodes.function_told(1, process);
         assert_eq!(told, Some(answer), "{process}");
     }
 }
@@ -718,10 +821,7 @@ fn the_function_of_an_adopted_task_is_asked_for_where_its_own_job_is_at_home() {
     let of = nodes.shells[2].node.process(stranger).unwrap().job;
     assert_ne!(nodes.shells[1].node.process(worker).unwrap().job, of);
     nodes.says(1, worker, ToNode::Fetch { function, call: Some((of, stranger)) });
-    let told = nodes.shells[1].told(worker, |message| match message {
-        ToClient::Function { bytes, .. } => Some(bytes.clone()),
-        _ => None,
-    });
+    let told = nodes.function_told(1, worker);
     assert_eq!(told, Some(Some(bytes)));
 }
 
@@ -736,10 +836,7 @@ fn the_function_of_an_adopted_task_is_asked_for_at_the_node_that_submitted_it() 
     nodes.says(2, submitter, ToNode::Export { function, bytes: bytes.clone(), contains: vec![] });
     let job = nodes.shells[0].node.process(driver).unwrap().job;
     nodes.says(1, worker, ToNode::Fetch { function, call: Some((job, submitter)) });
-    let told = nodes.shells[1].told(worker, |message| match message {
-        ToClient::Function { bytes, .. } => Some(bytes.clone()),
-        _ => None,
-    });
+    let told = nodes.function_told(1, worker);
     assert_eq!(told, Some(Some(bytes)));
 }
 
@@ -757,10 +854,7 @@ fn a_function_is_sent_without_the_store_by_the_node_that_exported_it() {
         matches!(effect, Effect::Ask { question, .. } if reads(question)).then_some(())
     });
     assert_eq!(asked, None, "the store");
-    let told = nodes.shells[1].told(driver, |message| match message {
-        ToClient::Function { bytes, .. } => Some(bytes.clone()),
-        _ => None,
-    });
+    let told = nodes.function_told(1, driver);
     assert_eq!(told, Some(Some(bytes)));
 }
 
@@ -781,10 +875,7 @@ fn a_store_that_does_not_answer_in_time_is_asked_again_for_a_function() {
         let answer = Answer::Rows(Err(Refusal::Busy("the head is away".to_string())));
         nodes.shells[0].hears(Event::Answered { ask, answer });
     }
-    let told = nodes.shells[0].told(driver, |message| match message {
-        ToClient::Function { bytes, .. } => Some(bytes.clone()),
-        _ => None,
-    });
+    let told = nodes.function_told(0, driver);
     assert_eq!(told, None);
 }
 
@@ -844,6 +935,7 @@ fn a_far_call_to_a_worker_that_hung_up_holds_nothing() {
     nodes.passes(1, Passing { arrived: Some(cover), ..frame });
     nodes.says(0, driver, ToNode::Notices(vec![Notice::Released { object, tokens: 1 }]));
     nodes.pump();
+    nodes.ends(1, worker);
     assert!(!nodes.shells[0].node.objects.knows(object), "nobody reaches it");
     assert!(nodes.shells.iter().all(|shell| shell.node.is_quiet()));
 }

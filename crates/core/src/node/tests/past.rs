@@ -141,6 +141,7 @@ impl Kept {
     fn asks_with(&mut self, kind: &str, argument: &str) -> Option<Others> {
         let tool = self.shell.tool();
         self.shell.asks(tool, 1, kind, argument);
+        self.shell.sweeps();
         self.settle();
         let at_once = self.shell.whole_report(tool, 1);
         if at_once.is_none() {

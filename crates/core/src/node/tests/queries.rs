@@ -103,12 +103,18 @@ fn lines(report: Option<Report>) -> Vec<String> {
 }
 
 #[test]
-fn what_the_daemon_knows_alone_is_answered_at_once_and_nobody_is_asked() {
+fn what_the_daemon_knows_alone_is_answered_when_it_has_read_what_was_said_before_and_nobody_is_asked()
+ {
     let mut shell = Shell::new();
     let driver = shell.driver();
     shell.asks(driver, 1, "actors", "");
+    assert_eq!(shell.report(driver, 1), None, "a worker's words may lie unread");
+    assert!(shell.sweeps());
     assert_eq!(shell.report(driver, 1), Some(Report::Here(Here::Actors(OfDead::Most(usize::MAX)))));
     assert_eq!(shell.inspected(driver), None);
+    // What its processes do not change.
+    shell.asks(driver, 5, "nodes", "");
+    assert_eq!(shell.report(driver, 5), Some(Report::Here(Here::Nodes)));
     shell.asks(driver, 2, "rubbish", "");
     assert!(shell.refusal(driver).unwrap().contains("no query \"rubbish\""));
     shell.asks(driver, 3, "why", "no id");
@@ -274,6 +280,7 @@ fn one_question_too_many_was_answered_as_if_no_process_ran() {
     assert!(shell.refusal(tool).unwrap().contains("ask again"));
     // What nobody else is asked for is answered all the same.
     shell.asks(tool, 2, "actors", "");
+    assert!(shell.sweeps());
     assert!(shell.report(tool, 2).is_some());
     shell.waits(INSPECT_PATIENCE);
     shell.asks(tool, 3, "tasks", "");
@@ -283,6 +290,16 @@ fn one_question_too_many_was_answered_as_if_no_process_ran() {
     }
     shell.is_told(driver, round.unwrap());
     assert_eq!(told(shell.report(tool, 3)), [driver]);
+}
+
+#[test]
+fn who_asked_and_left_before_all_was_read_is_answered_nothing() {
+    let mut shell = Shell::new();
+    let tool = shell.tool();
+    shell.asks(tool, 1, "objects", "");
+    shell.hears(Event::Closed { process: tool });
+    assert!(shell.sweeps());
+    assert!(shell.is_silent());
 }
 
 #[test]

@@ -22,6 +22,8 @@ struct World {
     /// From node to node, in order.
     links: BTreeMap<(usize, usize), VecDeque<Item>>,
     calls: BTreeMap<u64, Call>,
+    /// Calls of dead callers, whose workers have not heard of that.
+    bereft: Vec<Call>,
     connected: BTreeSet<(usize, usize)>,
     sweeping: Vec<bool>,
     /// This link is slower than the others, so that words by way of a third node are faster.
@@ -34,11 +36,21 @@ struct World {
 struct Process {
     id: ProcessId,
     node: usize,
-    socket: VecDeque<Notice>,
+    socket: VecDeque<Said>,
+    /// Whose ends it was told and has not read.
+    ends: VecDeque<ProcessId>,
+    is_dead: bool,
     /// Tokens, as the process counts them.
     tokens: BTreeMap<ObjectId, u32>,
     seq: u64,
     made: BTreeMap<ObjectId, Vec<ObjectId>>,
+}
+
+/// What a process wrote to its socket.
+#[derive(Debug)]
+enum Said {
+    Notice(Notice),
+    TookOver { caller: ProcessId },
 }
 
 /// `None` in `passing`: a word of a decider.
@@ -67,6 +79,7 @@ impl World {
             processes: Vec::new(),
             links: BTreeMap::new(),
             calls: BTreeMap::new(),
+            bereft: Vec::new(),
             connected: BTreeSet::new(),
             sweeping: vec![false; nodes],
             slow: (seed as usize % nodes, seed as usize / nodes % nodes),
@@ -84,6 +97,8 @@ impl World {
                     id,
                     node,
                     socket: VecDeque::new(),
+                    ends: VecDeque::new(),
+                    is_dead: false,
                     tokens: BTreeMap::new(),
                     seq: 0,
                     made: BTreeMap::new(),
@@ -145,6 +160,10 @@ impl World {
                             }
                         }
                     }
+                    Effect::Send { to, message: ToClient::ProcessGone { process, .. } } => {
+                        let mut all = self.processes.iter_mut();
+                        all.find(|it| it.id == to).expect("it is known").ends.push_back(process);
+                    }
                     Effect::Log { text } => assert!(!text.contains("protocol"), "{text}"),
                     _ => {}
                 }
@@ -166,10 +185,50 @@ impl World {
     fn read_socket(&mut self, process: usize) {
         let Process { id, node, socket, .. } = &mut self.processes[process];
         let (id, node) = (*id, *node);
-        let notices: Vec<Notice> = socket.drain(..).collect();
-        if !notices.is_empty() && self.alive[node] {
-            self.shells[node].says(id, ToNode::Notices(notices));
-            self.collect();
+        for said in socket.drain(..).collect::<Vec<_>>() {
+            let message = match said {
+                Said::Notice(notice) => ToNode::Notices(vec![notice]),
+                Said::TookOver { caller } => ToNode::TookOver { caller },
+            };
+            if self.alive[node] {
+                self.shells[node].says(id, message);
+            }
+        }
+        self.collect();
+    }
+
+    /// A worker hears that a caller is gone, and keeps some of what it got in its calls. What lies in a value whose home is dead it may never have read.
+    fn takes_over(&mut self, worker: usize) {
+        let Some(caller) = self.processes[worker].ends.pop_front() else { return };
+        let is_its = |call: &Call, processes: &[Process]| {
+            call.worker == worker && processes[call.caller].id == caller
+        };
+        let mut its: Vec<Call> =
+            self.bereft.extract_if(.., |it| is_its(it, &self.processes)).collect();
+        let under_way = self.calls.extract_if(.., |_, it| is_its(it, &self.processes));
+        its.extend(under_way.map(|(_, call)| call).filter(|call| call.arrived && !call.replied));
+        for call in its {
+            let mut reached = call.named.clone();
+            for outer in &call.named {
+                let maker = self.processes.iter().find(|it| it.made.contains_key(outer));
+                if let Some(maker) = maker.filter(|it| self.alive[it.node]) {
+                    let inner = maker.made[outer].clone();
+                    reached.extend(self.pick(&inner));
+                }
+            }
+            let kept = self.pick(&reached);
+            self.log(format!("process {worker} keeps {kept:?} of a call of a dead caller"));
+            self.keeps(worker, &kept);
+        }
+        self.processes[worker].socket.push_back(Said::TookOver { caller });
+    }
+
+    fn keeps(&mut self, process: usize, kept: &[ObjectId]) {
+        let process = &mut self.processes[process];
+        for object in kept {
+            let notice = Notice::Hold { object: *object, process: process.id };
+            process.socket.push_back(Said::Notice(notice));
+            *process.tokens.entry(*object).or_default() += 1;
         }
     }
 
@@ -193,7 +252,7 @@ impl World {
         let object = TaskId { owner: it.id, seq: it.seq }.object(0);
         let value = Value::Inline((*b"x").into());
         let state = SharedState::Value { value, contains: contains.clone() };
-        it.socket.push_back(Notice::Shared { object, state });
+        it.socket.push_back(Said::Notice(Notice::Shared { object, state }));
         it.tokens.insert(object, 1);
         it.made.insert(object, contains.clone());
         self.log(format!("process {process} puts {object} with {contains:?}"));
@@ -209,9 +268,38 @@ impl World {
         cover.expect("it goes on")
     }
 
+    /// The first process, which nobody calls, and which has just called everybody.
+    fn caller_dies(&mut self) {
+        self.put(0);
+        for worker in 1..self.processes.len() {
+            self.call(0, worker);
+        }
+        for to in 1..self.shells.len() {
+            while self.links.get(&(0, to)).is_some_and(|link| !link.is_empty()) {
+                self.deliver(0, to);
+            }
+        }
+        self.log("process 0 dies".to_string());
+        let it = &mut self.processes[0];
+        (it.is_dead, it.tokens) = (true, BTreeMap::new());
+        self.read_socket(0);
+        let process = self.processes[0].id;
+        self.shells[0].hears(Event::Closed { process });
+        self.shells[0].hears(Event::Unmapped { process });
+        self.collect();
+        // Nodes are faster than the workers.
+        for _ in 0..4 {
+            self.nodes_go_on();
+        }
+    }
+
+    fn lives(&self, process: usize) -> bool {
+        self.alive[self.processes[process].node] && !self.processes[process].is_dead
+    }
+
     fn call(&mut self, caller: usize, worker: usize) {
         let (from, to) = (self.processes[caller].node, self.processes[worker].node);
-        if from == to || !self.alive[from] || !self.alive[to] {
+        if from == to || !self.lives(caller) || !self.lives(worker) || worker == 0 {
             return;
         }
         let held: Vec<ObjectId> = self.processes[caller].tokens.keys().copied().collect();
@@ -253,11 +341,7 @@ impl World {
             }
         }
         let kept = self.pick(&reached);
-        for object in &kept {
-            let notice = Notice::Hold { object: *object, process: worker_id };
-            self.processes[worker].socket.push_back(notice);
-            *self.processes[worker].tokens.entry(*object).or_default() += 1;
-        }
+        self.keeps(worker, &kept);
         let held: Vec<ObjectId> = self.processes[worker].tokens.keys().copied().collect();
         let named = self.pick(&held);
         self.log(format!("process {worker} keeps {kept:?} and replies {named:?} ({tag})"));
@@ -291,10 +375,14 @@ impl World {
             Item::Frame { cover, frame } => {
                 let arrived = Passing { arrived: Some(cover), ..frame.clone() };
                 self.passes(to, arrived);
+                // Absent: its worker has heard that the caller is dead.
                 if frame.is_reply {
-                    let call = self.calls.remove(&frame.tag).unwrap();
-                    for object in frame.named {
-                        *self.processes[call.caller].tokens.entry(object).or_default() += 1;
+                    let call = self.calls.remove(&frame.tag);
+                    let caller = call.map(|call| call.caller).filter(|caller| self.lives(*caller));
+                    if let Some(caller) = caller {
+                        for object in frame.named {
+                            *self.processes[caller].tokens.entry(object).or_default() += 1;
+                        }
                     }
                 } else {
                     self.calls.get_mut(&frame.tag).unwrap().arrived = true;
@@ -314,7 +402,8 @@ impl World {
             held.map(|(it, count)| (*it, *count)).filter(|(it, _)| !in_use.contains(it)).collect();
         for (object, tokens) in self.pick(&free) {
             self.processes[process].tokens.remove(&object);
-            self.processes[process].socket.push_back(Notice::Released { object, tokens });
+            let notice = Notice::Released { object, tokens };
+            self.processes[process].socket.push_back(Said::Notice(notice));
             self.log(format!("process {process} drops {object}"));
         }
     }
@@ -339,7 +428,10 @@ impl World {
             .map(|(tag, _)| *tag)
             .collect();
         for tag in ended {
-            self.calls.remove(&tag);
+            let call = self.calls.remove(&tag).expect("it is under way");
+            if of(self, call.worker) != at && call.arrived && !call.replied {
+                self.bereft.push(call);
+            }
         }
         for process in self.processes.iter_mut().filter(|process| process.node == at) {
             process.tokens.clear();
@@ -374,8 +466,8 @@ impl World {
             let told: BTreeSet<ObjectId> = process
                 .socket
                 .iter()
-                .filter_map(|notice| match notice {
-                    Notice::Shared { object, .. } => Some(*object),
+                .filter_map(|said| match said {
+                    Said::Notice(Notice::Shared { object, .. }) => Some(*object),
                     _ => None,
                 })
                 .collect();
@@ -392,7 +484,7 @@ impl World {
                 let maker = self.processes.iter().position(|it| it.made.contains_key(&object));
                 let maker = &self.processes[maker.unwrap()];
                 let untold = maker.socket.iter().any(
-                    |notice| matches!(notice, Notice::Shared { object: told, .. } if *told == object),
+                    |said| matches!(said, Said::Notice(Notice::Shared { object: told, .. }) if *told == object),
                 );
                 let known = untold || self.shells[home].node.objects.knows(object);
                 assert!(known, "{object} is gone, and process {at} reaches it: {:#?}", self.story);
@@ -404,10 +496,10 @@ impl World {
     fn step(&mut self) {
         let processes = self.processes.len();
         let nodes = self.shells.len();
-        match self.random(12) {
+        match self.random(13) {
             0 => {
                 let process = self.random(processes);
-                if self.alive[self.processes[process].node] {
+                if self.lives(process) {
                     self.put(process);
                 }
             }
@@ -425,7 +517,7 @@ impl World {
             }
             5 => {
                 let process = self.random(processes);
-                if self.alive[self.processes[process].node] {
+                if self.lives(process) {
                     self.release(process);
                 }
             }
@@ -439,6 +531,10 @@ impl World {
                     self.sweep(at);
                 }
             }
+            9 => {
+                let process = self.random(processes);
+                self.takes_over(process);
+            }
             _ => {
                 let (from, to) = (self.random(nodes), self.random(nodes));
                 if (from, to) != self.slow || self.random(12) == 0 {
@@ -447,6 +543,25 @@ impl World {
             }
         }
         self.check_reach();
+    }
+
+    /// Everything arrives, and all sockets are read where a node wants that.
+    fn nodes_go_on(&mut self) -> bool {
+        let links: Vec<(usize, usize)> = self.links.keys().copied().collect();
+        let mut moved = false;
+        for (from, to) in links {
+            while self.links[&(from, to)].front().is_some() {
+                self.deliver(from, to);
+                moved = true;
+            }
+        }
+        for at in 0..self.shells.len() {
+            if self.sweeping[at] {
+                self.sweep(at);
+                moved = true;
+            }
+        }
+        moved
     }
 
     /// Everything arrives, everybody lets go: nothing is left anywhere.
@@ -459,23 +574,11 @@ impl World {
                 self.reply(tag);
             }
             for process in 0..self.processes.len() {
+                self.takes_over(process);
                 self.release(process);
                 self.read_socket(process);
             }
-            let links: Vec<(usize, usize)> = self.links.keys().copied().collect();
-            let mut moved = false;
-            for (from, to) in links {
-                while self.links[&(from, to)].front().is_some() {
-                    self.deliver(from, to);
-                    moved = true;
-                }
-            }
-            for at in 0..self.shells.len() {
-                if self.sweeping[at] {
-                    self.sweep(at);
-                    moved = true;
-                }
-            }
+            let moved = self.nodes_go_on();
             let holds = self.processes.iter().any(|process| !process.tokens.is_empty());
             if !moved && !holds && self.story.len() == before {
                 break;
@@ -493,19 +596,27 @@ impl World {
 /// Each takes a tenth of a second in a debug build.
 const SEEDS: u64 = 80;
 
-fn runs(seed: u64, deaths: usize) {
+#[derive(Clone, Copy)]
+enum Dies {
+    Node,
+    Caller,
+}
+
+fn runs(seed: u64, deaths: Option<Dies>) {
     runs_with(seed, deaths, None);
 }
 
-fn runs_with(seed: u64, deaths: usize, sabotage: Option<Sabotage>) {
+fn runs_with(seed: u64, deaths: Option<Dies>, sabotage: Option<Sabotage>) {
     let mut world = World::new(seed, 3);
     for shell in &mut world.shells {
         shell.node.far.sabotage = sabotage;
     }
     for step in 0..300 {
         world.step();
-        if deaths > 0 && step == 120 {
-            world.node_dies(2);
+        match (deaths, step) {
+            (Some(Dies::Node), 120) => world.node_dies(2),
+            (Some(Dies::Caller), 120) => world.caller_dies(),
+            _ => {}
         }
     }
     world.settles();
@@ -514,14 +625,22 @@ fn runs_with(seed: u64, deaths: usize, sabotage: Option<Sabotage>) {
 #[test]
 fn what_is_reached_over_nodes_stays_and_what_is_not_goes() {
     for seed in 1..=SEEDS {
-        runs(seed, 0);
+        runs(seed, None);
     }
 }
 
 #[test]
 fn what_is_reached_stays_though_a_node_dies_and_nothing_is_left_of_the_rest() {
     for seed in 1..=SEEDS {
-        runs(seed, 1);
+        runs(seed, Some(Dies::Node));
+    }
+}
+
+/// REF-2: it went with the caller, though its calls went on.
+#[test]
+fn what_calls_of_a_dead_caller_name_stays_until_their_workers_have_told_what_they_keep() {
+    for seed in 1..=SEEDS {
+        runs(seed, Some(Dies::Caller));
     }
 }
 
@@ -530,10 +649,15 @@ fn what_is_reached_stays_though_a_node_dies_and_nothing_is_left_of_the_rest() {
 #[test]
 fn each_rule_that_is_taken_away_is_missed() {
     std::panic::set_hook(Box::new(|_| {})); // what is found is a panic each
-    let rules = [Sabotage::Cover, Sabotage::Crossing, Sabotage::End];
-    let missed = rules.map(|rule| {
+    let rules = [
+        (Sabotage::Cover, None),
+        (Sabotage::Crossing, None),
+        (Sabotage::End, None),
+        (Sabotage::TakeOver, Some(Dies::Caller)),
+    ];
+    let missed = rules.map(|(rule, dies)| {
         let found = (1..=SEEDS)
-            .find(|seed| std::panic::catch_unwind(|| runs_with(*seed, 0, Some(rule))).is_err());
+            .find(|seed| std::panic::catch_unwind(|| runs_with(*seed, dies, Some(rule))).is_err());
         (rule, found)
     });
     let _ = std::panic::take_hook();

@@ -365,3 +365,72 @@ fn an_heir_without_room_asks_others() {
     bench.feed(gone(R1));
     assert_eq!(bench.pass(COPY_RETRY), [pull_in(2, object, 100, &[YONDER])]);
 }
+
+/// Nobody was asked for another one before that node had left, and it was told to forget its copy meanwhile (seed 100048724).
+#[test]
+fn an_heir_does_not_count_the_copy_of_a_node_that_leaves() {
+    let (mut bench, haul, location) = Bench::with_haul();
+    let object = foreign(1);
+    inherits(&mut bench, &[R1]);
+    bench.feed(Event::NodeDrains { node: YONDER });
+    bench.feed(Event::NodeHeld { objects: vec![object] });
+    // Of what is at a node that leaves, the one in charge has a copy itself.
+    let effects = bench.feed(has_copy(YONDER, object, 2));
+    assert_eq!(effects, [pull(object, 100, &[YONDER])]);
+    assert_eq!(bench.feed(announced()), [ask(R1, object, 2)]);
+    assert_eq!(bench.notice(haul, sealed(object, location, &[], haul)), []);
+    assert_eq!(bench.feed(copied(R1, object)), [forget(YONDER, object)]);
+    assert_eq!(bench.several(object), Some((2, 2)));
+}
+
+#[test]
+fn a_node_that_leaves_keeps_its_copy_until_the_heir_may_ask_another_one() {
+    let (mut bench, haul, location) = Bench::with_haul();
+    let object = foreign(1);
+    bench.feed(keep(object));
+    bench.feed(told(object, stored(100, &[THERE]), &[]));
+    bench.notice(haul, sealed(object, location, &[], haul));
+    bench.feed(Event::NodeDrains { node: YONDER });
+    inherits(&mut bench, &[R1]);
+    bench.feed(Event::NodeHeld { objects: vec![object] });
+    assert_eq!(bench.feed(has_copy(YONDER, object, 2)), []);
+    assert_eq!(bench.feed(announced()), [ask(R1, object, 2)]);
+    assert_eq!(bench.feed(not_copied(R1, object)), [forget(YONDER, object)]);
+}
+
+#[test]
+fn what_an_heir_fetches_for_a_reader_is_not_short_of_that_copy() {
+    let (mut bench, object) = (Bench::new(), foreign(1));
+    inherits(&mut bench, &[YONDER]);
+    bench.feed(Event::NodeHeld { objects: vec![object] });
+    bench.feed(has_copy(YONDER, object, 2));
+    bench.feed(announced());
+    let failure = hoplo_wire::Failure::new(hoplo_wire::FailureKind::StoreFull, "full");
+    bench.feed(Event::PullDenied { object, failure });
+    assert!(bench.directory.next_deadline().is_some(), "it is short, and tries again");
+    assert_eq!(bench.want(A, object), [pull_in(2, object, 100, &[YONDER])]);
+    assert_eq!(bench.directory.next_deadline(), None);
+}
+
+#[test]
+fn what_is_lost_is_not_short_of_copies() {
+    let (mut bench, object) = (Bench::new(), home(1));
+    bench.others(&[THERE]);
+    bench.put(home(2), 2);
+    bench.feed(not_copied(THERE, home(2)));
+    bench.notice(A, released(home(2)));
+    bench.sweep_all();
+    // The node that made it dies, and the one that read it drops its copy before it hears that.
+    bench.notice(A, Notice::Hold { object, process: A });
+    bench.feed(far_sealed(YONDER, object, &[]));
+    bench.feed(copied(THERE, object));
+    bench.feed(gone(YONDER));
+    bench.feed(Event::NodeDrains { node: HERE });
+    assert_eq!(bench.feed(Event::HandsOver { objects: vec![object] }), [], "the other one refuses");
+    assert!(bench.directory.next_deadline().is_some());
+    let effects = bench.feed(not_copied(THERE, object));
+    let remade =
+        |effect: &Effect| matches!(effect, Effect::Send { message: ToClient::Remake { .. }, .. });
+    assert!(effects.iter().any(remade), "{effects:?}");
+    assert_eq!(bench.directory.next_deadline(), None);
+}

@@ -47,6 +47,10 @@ impl Owner {
         self.act(|session, now, effects| session.kill_actor(now, actor, effects)).1
     }
 
+    fn ends_worker_of(&mut self, actor: ActorId) -> Vec<Effect> {
+        self.act(|session, _, effects| session.end_worker_of(actor, effects)).1
+    }
+
     /// Its constructor needs the result of that task.
     fn creates_with(&mut self, task: TaskId, create: CreateActor) -> (ActorId, Vec<Effect>) {
         let options = Arc::new(CallOptions { returns: 0, ..options() });
@@ -70,7 +74,7 @@ fn borrower() -> Owner {
 #[test]
 fn no_call_slips_into_an_actor_that_this_process_has_killed() {
     let mut owner = borrower();
-    let kills = Effect::Node(ToNode::ActorKill { actor: A, no_restart: true });
+    let kills = Effect::Node(ToNode::ActorKill { actor: A, no_restart: true, of: None });
     owner.method(A, method(-1));
     owner.restarting(A);
     let effects = owner.kills(A);
@@ -80,6 +84,49 @@ fn no_call_slips_into_an_actor_that_this_process_has_killed() {
     assert_eq!(owner.alive(A, 1), [kills], "it is killed there, too, and gets no call");
     owner.state(A, dead());
     assert_eq!(owner.kind_of(late.object(0)), FailureKind::ActorDied);
+}
+
+fn ends_worker(of: Option<u32>) -> Effect {
+    Effect::Node(ToNode::ActorKill { actor: A, no_restart: false, of: of.map(process) })
+}
+
+/// The kill goes by way of the nodes, and calls go to the worker at once: one that was made after the kill ran where it was to run no more.
+#[test]
+fn no_call_slips_into_a_worker_that_this_process_has_ended() {
+    let mut owner = borrower();
+    let (first, _) = owner.method(A, method(0));
+    owner.alive(A, 1);
+    owner.reply(1, first, &[]);
+    assert_eq!(owner.ends_worker_of(A), [ends_worker(Some(1))]);
+    let (late, effects) = owner.method(A, method(0));
+    assert_eq!(effects, []);
+    assert_eq!(owner.alive(A, 1), [ends_worker(Some(1))], "its home may not have heard of it");
+    assert_eq!(owner.restarting(A), []);
+    assert_eq!(owner.alive(A, 2).last(), Some(&placed(2, late.seq)));
+    owner.reply(2, late, &[]);
+}
+
+#[test]
+fn who_ends_an_actors_worker_need_not_know_which_one_that_is() {
+    let mut owner = borrower();
+    let watches = Effect::Node(ToNode::ActorWatch { actor: A });
+    assert_eq!(owner.ends_worker_of(A), [watches, ends_worker(None)]);
+    let (late, _) = owner.method(A, method(0));
+    assert_eq!(owner.alive(A, 1), [ends_worker(Some(1))], "as it was before that was heard");
+    assert_eq!(owner.ends_worker_of(A), [ends_worker(None)], "or its next one");
+    assert_eq!(owner.alive(A, 2).last(), Some(&placed(2, late.seq)));
+    owner.reply(2, late, &[]);
+}
+
+#[test]
+fn an_actor_that_starts_again_when_its_worker_is_to_end_is_called_where_it_lives_then() {
+    let mut owner = borrower();
+    owner.ends_worker_of(A);
+    let (late, _) = owner.method(A, method(0));
+    assert_eq!(owner.restarting(A), []);
+    assert_eq!(owner.ends_worker_of(A), [ends_worker(None)]);
+    assert_eq!(owner.alive(A, 2).last(), Some(&placed(2, late.seq)));
+    owner.reply(2, late, &[]);
 }
 
 /// It had dropped its handle after the kill, and got another one before it heard that the actor was dead: what was said before the kill
@@ -107,11 +154,51 @@ fn an_actor_that_was_killed_is_not_forgotten_with_its_handle() {
     assert_eq!(owner.kind_of(after.object(0)), FailureKind::ActorDied);
 }
 
+/// As above: the call of the new handle ran in the worker that was to end (seed 100053979).
+#[test]
+fn a_worker_that_was_ended_is_not_forgotten_with_the_handle() {
+    for known in [true, false] {
+        let mut owner = borrower();
+        let (first, _) = owner.method(A, method(0));
+        owner.alive(A, 1);
+        owner.reply(1, first, &[]);
+        owner.drop_ref(first.object(0));
+        if !known {
+            owner.drop_ref(A.handle());
+            owner.session.actor_found(A);
+        }
+        owner.ends_worker_of(A);
+        owner.drop_ref(A.handle());
+        assert_eq!(owner.alive(A, 1), [], "said before the end was heard");
+        owner.session.actor_found(A);
+        let (late, effects) = owner.method(A, method(0));
+        assert_eq!(effects, [Effect::Node(ToNode::ActorWatch { actor: A })]);
+        assert_eq!(owner.alive(A, 1), [ends_worker(Some(1))], "known: {known}");
+        assert_eq!(owner.alive(A, 2).last(), Some(&placed(2, late.seq)));
+        owner.reply(2, late, &[]);
+    }
+}
+
+#[test]
+fn nothing_is_kept_of_a_worker_that_was_ended_when_its_actor_has_left_it() {
+    let restarting = ActorState::Restarting { incarnation: 1, cause: "boom".to_string() };
+    let lives = ActorState::Alive { incarnation: 1, worker: process(2), logs: false };
+    for left in [restarting, lives, dead()] {
+        let mut owner = borrower();
+        owner.ends_worker_of(A);
+        owner.alive(A, 1);
+        owner.drop_ref(A.handle());
+        assert_eq!(owner.session.ended.len(), 1);
+        owner.state(A, left);
+        assert!(owner.session.ended.is_empty());
+    }
+}
+
 #[test]
 fn a_process_kills_an_actor_that_it_never_called() {
     let mut owner = borrower();
     let effects = owner.kills(A);
-    let kills = Effect::Node(ToNode::ActorKill { actor: A, no_restart: true });
+    let kills = Effect::Node(ToNode::ActorKill { actor: A, no_restart: true, of: None });
     assert_eq!(effects, [Effect::Node(ToNode::ActorWatch { actor: A }), kills.clone()]);
     let (late, effects) = owner.method(A, method(-1));
     assert_eq!(effects, []);

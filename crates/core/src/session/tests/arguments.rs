@@ -1,7 +1,7 @@
 //! What fits a frame, what is packed, what cannot be written.
 
 use hoplo_base::limits;
-use hoplo_wire::call::{CALL_CPUS, CallView};
+use hoplo_wire::call::{CALL_CPUS, CALL_FLAGS_AT, CALL_NAMES, CallView, named_in};
 
 use super::*;
 
@@ -40,8 +40,7 @@ fn a_frame_says_how_many_cpus_the_task_has_if_they_are_several() {
 }
 
 #[test]
-fn a_frame_for_another_node_names_no_place_and_what_may_be_reached() {
-    use hoplo_wire::call::split_trailer;
+fn a_frame_names_what_may_be_reached_and_for_another_node_no_place() {
     let mut owner = Owner::new();
     let (small, nested) = (owner.put(&[]), owner.put(&[]));
     let holder = owner.put(&[small]);
@@ -52,16 +51,14 @@ fn a_frame_for_another_node_names_no_place_and_what_may_be_reached() {
     let (plain, _) = owner.submit(Call { refs: vec![], nested: vec![], ..call });
     let worker = ProcessId::new(NodeNumber::alone(2), W, W as u16);
     owner.handle(Event::LeaseGranted { lease: LeaseId(1), key: 0, worker, gpus: vec![] });
-    let whole = frame_of(&mut owner, task);
-    let (frame, named) = split_trailer(&whole).unwrap();
-    assert_eq!(named, [large, small, nested]);
-    let values = CallView::parse(frame).unwrap().refs().unwrap();
+    let frame = frame_of(&mut owner, task);
+    assert_eq!(named_in(&frame), Ok(sorted(&[large, small, nested])));
+    let values = CallView::parse(&frame).unwrap().refs().unwrap();
     assert_eq!(values[0].1.to_value(), Value::Stored(Location::ASK));
     assert_eq!(values[1].1.to_value(), inline(b"put"));
-    // One that names nothing says so.
     reply_of(&mut owner, worker, task);
-    let whole = frame_of(&mut owner, plain);
-    assert_eq!(split_trailer(&whole).unwrap().1, []);
+    let plain = frame_of(&mut owner, plain);
+    assert_eq!(plain[CALL_FLAGS_AT] & CALL_NAMES, 0, "it names nothing");
     // A near worker reads it where it lies.
     let mut owner = Owner::new();
     let large = owner.put_stored(3, &[]);
@@ -69,6 +66,13 @@ fn a_frame_for_another_node_names_no_place_and_what_may_be_reached() {
     owner.granted(1, X);
     let frame = frame_of(&mut owner, near);
     assert_eq!(CallView::parse(&frame).unwrap().refs().unwrap()[0].1.to_value(), stored(3));
+    assert_eq!(named_in(&frame), Ok(vec![large]));
+}
+
+fn sorted(objects: &[ObjectId]) -> Vec<ObjectId> {
+    let mut objects = objects.to_vec();
+    objects.sort_unstable();
+    objects
 }
 
 fn reply_of(owner: &mut Owner, worker: ProcessId, task: TaskId) {

@@ -114,6 +114,22 @@ fn a_borrowed_ref_that_leaves_by_hand_is_held_from_then_on_and_reported_once() {
     assert_eq!(owner.flushed(), [Notice::Released { object: borrowed, tokens: 1 }]);
 }
 
+/// REF-2
+#[test]
+fn who_served_a_dead_caller_tells_what_it_uses_of_its_calls_before_it_says_so() {
+    let mut actor = Owner::new();
+    let (argument, read) = (foreign(4), foreign(5));
+    actor.session.add_ref(read); // the user took it out of the argument's value
+    let holds = [read, argument].map(|object| Notice::Hold { object, process: process(1) });
+    let caller = process(9);
+    let told = actor.act(|session, now, effects| {
+        session.takes_over(now, caller, &[argument], effects);
+    });
+    assert_eq!(told.1, [notices(&holds), Effect::Node(ToNode::TookOver { caller })]);
+    assert_eq!(actor.drop_ref(argument), []);
+    assert_eq!(actor.flushed(), [Notice::Released { object: argument, tokens: 1 }]);
+}
+
 #[test]
 fn a_private_stored_object_goes_without_the_daemon_hearing_of_it() {
     let mut owner = Owner::new();
@@ -153,6 +169,17 @@ fn what_is_to_be_on_several_nodes_is_told_at_once_and_not_freed_alone() {
     assert_eq!(effects, [notices(&[sealed, Notice::Copies { object, copies: 2 }])]);
     assert_eq!(owner.drop_ref(object), []);
     assert_eq!(owner.flushed(), [Notice::Released { object, tokens: 1 }]);
+}
+
+/// It was lost when who had made the call that brought it died, and then this process, while a third one served it (seed 130067188).
+#[test]
+fn a_borrowed_ref_that_is_passed_on_is_held_here_before() {
+    let mut owner = Owner::new();
+    let borrowed = foreign(4);
+    owner.session.add_ref(borrowed);
+    let (task, _) = owner.submit(with_nested(&[borrowed]));
+    let hold = Notice::Hold { object: borrowed, process: process(1) };
+    assert_eq!(owner.granted(1, W), [notices(&[hold]), placed(W, task.seq)]);
 }
 
 #[test]

@@ -339,6 +339,58 @@ fn a_lost_result_that_was_read_here_fails_with_the_run() {
     assert_eq!(owner.kind_of(object), FailureKind::WorkerCrashed);
 }
 
+/// The loss was told before the reply was read. What the reply named was taken for what the run had stored, and nobody heard of its
+/// failure: who waited for it did so for ever (seed 100025462).
+#[test]
+fn a_result_that_was_lost_before_its_reply_was_read_fails_with_the_run() {
+    let mut owner = Owner::with_worker();
+    let (task, _) = owner.submit(retried(2));
+    let object = task.object(0);
+    owner.lost(&[object], B);
+    assert_eq!(places(&owner.reply(W, task, &[at(B)])).len(), 1);
+    assert!(!owner.session.is_ready(object), "who needs it waits");
+    // The next run ends at a node that dies before its reply is read, too.
+    owner.lost(&[object], C);
+    let run = owner.session.run_of(task).expect("it is made again").0;
+    assert_eq!(places(&owner.again(run.seq, 1, &[at(C)])).len(), 1);
+    assert!(!owner.session.is_ready(object), "who needs it waits");
+    let effects = owner.gone(W, &[]);
+    let [(of, Value::Failed(failure))] = &told(&effects)[..] else { panic!("{effects:?}") };
+    assert_eq!((*of, failure.kind), (object, FailureKind::WorkerCrashed));
+    assert_eq!(owner.kind_of(object), FailureKind::WorkerCrashed);
+}
+
+/// The run failed as soon as it was to begin: its argument was lost with the same node, and is not made again.
+#[test]
+fn a_result_that_was_lost_before_its_reply_was_read_fails_with_its_argument() {
+    let mut owner = Owner::with_worker();
+    let argument = owner.made(retried(0), B);
+    let (task, _) = owner.submit(with_argument(argument));
+    let object = task.object(0);
+    let (reader, _) = owner.submit(with_argument(object));
+    owner.lost(&[argument, object], B);
+    let effects = owner.reply(W, task, &[at(B)]);
+    let [(of, Value::Failed(failure))] = &told(&effects)[..] else { panic!("{effects:?}") };
+    assert_eq!((*of, failure.kind), (object, FailureKind::ObjectLost));
+    assert_eq!(owner.text_of(object), owner.text_of(argument));
+    assert_eq!(places(&effects), [reader.seq], "{effects:?}");
+}
+
+#[test]
+fn what_nobody_here_wants_and_was_lost_before_its_reply_was_read_is_made_again_for_others() {
+    let mut owner = Owner::with_worker();
+    let (task, _) = owner.submit(retried(3));
+    let object = task.object(0);
+    let (borrower, _) = owner.submit(Call { nested: vec![object], ..retried(0) });
+    owner.reply(W, borrower, &[returned(inline(b"kept"))]);
+    owner.drop_ref(object);
+    assert_eq!(owner.session.objects[&object].count, 0);
+    owner.lost(&[object], B);
+    let [seq] = places(&owner.reply(W, task, &[at(B)]))[..] else { panic!("it runs") };
+    let effects = owner.again(seq, 1, &[returned(inline(b"small"))]);
+    assert_eq!(told(&effects), [(object, inline(b"small"))]);
+}
+
 #[test]
 fn the_oldest_lineage_goes_when_there_is_too_much_and_the_error_says_so() {
     let mut owner = Owner::with_worker();

@@ -1,6 +1,7 @@
 //! Folds event by event.
 
 use hoplo_base::limits::FOLDS_MAX;
+use hoplo_wire::layout::Layout;
 
 use super::*;
 
@@ -15,9 +16,9 @@ pub(super) fn made(index: u32) -> ObjectId {
 pub(super) fn fold(operands: &[u64]) -> Fold {
     let operands = operands.iter().map(|seq| object(*seq)).collect();
     let (upstream, turn) = (object(9), 1);
-    let (divide_by, ring, result) = (None, None, None);
+    let (divide_by, ring, result, rest) = (None, None, None, None);
     let (made, op, bytes, from) = (made(1), OP, 100, OTHER);
-    Fold { made, op, bytes, from, upstream, operands, turn, divide_by, ring, result }
+    Fold { made, op, bytes, from, upstream, operands, turn, divide_by, ring, result, rest }
 }
 
 impl Bench {
@@ -41,6 +42,7 @@ impl Bench {
             operands: vec![OPERAND],
             divide_by: None,
             ring: None,
+            rest: None,
         };
         let fetch = Effect::Fetch {
             to: OTHER,
@@ -157,7 +159,9 @@ fn what_begins_at_this_node_is_fetched_from_nobody() {
     bench.feed(Event::Ready { object: object(1), location: source });
     bench.feed(Event::Ready { object: object(2), location: OPERAND });
     let operands = vec![OPERAND];
-    let order = Order::FoldHere { ticket: 2, place: PLACE, op: OP, source, operands };
+    let (written, rest) = (0, None);
+    let order =
+        Order::FoldHere { ticket: 2, place: PLACE, written, op: OP, source, operands, rest };
     assert_eq!(bench.feed(granted(1, 0, 4096, &[7])), [Effect::Order(order)]);
     assert_eq!(bench.over(), [Effect::Order(Order::StopReceive { ticket: 2 })]);
     let room = Effect::ReturnRoom { offset: 0, len: 4096 };
@@ -189,19 +193,144 @@ fn what_cannot_be_folded_is_told_once() {
     let failure = Failure::new(FailureKind::StoreFull, "it is full");
     let effects = bench.feed(Event::Denied { request: 1, failure });
     assert!(no_fold(&effects).contains("it is full"));
-    // A source that does not send, the shell, or a death: there is no second one.
-    let ends = [no_bytes(OTHER, 2), Event::NodeGone { node: OTHER }];
-    for end in ends {
-        let mut bench = Bench::folding();
-        let stop = Effect::Order(Order::StopReceive { ticket: 2 });
-        assert_eq!(bench.feed(end), [stop]);
-        no_fold(&bench.feed(stopped(2, 10)));
-        assert_eq!(bench.over(), []);
-    }
+    // A source that does not send, or the shell: there is no second one.
+    let mut bench = Bench::folding();
+    let stop = Effect::Order(Order::StopReceive { ticket: 2 });
+    assert_eq!(bench.feed(no_bytes(OTHER, 2)), [stop]);
+    no_fold(&bench.feed(stopped(2, 10)));
+    assert_eq!(bench.over(), []);
     let mut bench = Bench::folding();
     let effects = bench.feed(stopped(2, 10));
     assert_eq!(effects[0], Effect::Enough { to: OTHER, ticket: 2 });
     assert!(no_fold(&effects).contains("it is bad"));
+}
+
+/// What is there of it when its source dies.
+fn rest() -> Rest {
+    Rest { from: 40, front: Layout::front(&[7; 40], 100).unwrap_or_default() }
+}
+
+/// The shell heard first that the source is gone, and so much is there.
+fn link_lost(ticket: u64) -> Event {
+    let why = "the link was lost".to_string();
+    let Rest { from: written, front } = rest();
+    let front = Some(front);
+    Event::Done(Done::Stopped { ticket, written, why, lost: true, front })
+}
+
+#[test]
+fn a_fold_whose_source_died_goes_on_behind_what_it_has() {
+    let mut bench = Bench::folding();
+    assert_eq!(bench.next_node_asks(1, 2), [relay(1)]);
+    let tells = Effect::FoldBroke { to: HOME, made: made(1), rest: rest() };
+    assert_eq!(bench.feed(link_lost(2)), [Effect::Enough { to: OTHER, ticket: 2 }, tells.clone()]);
+    assert_eq!(bench.feed(Event::NodeGone { node: NodeNumber::alone(8) }), [], "XFER-15: once");
+    assert_eq!(bench.next_node_asks(2, 2), [], "it waits");
+    let from = NodeNumber::alone(9);
+    let goes_on = |asker| {
+        let (upstream, operands) = (made(5), vec![]);
+        Event::FoldFrom { asker, made: made(1), from, upstream, operands }
+    };
+    assert_eq!(bench.feed(goes_on(OTHER)), [], "it is not who asked for it");
+    let effects = bench.feed(goes_on(HOME));
+    let [Effect::Order(Order::Fold { ticket, written, rest, .. }), fetch, again] = &effects[..]
+    else {
+        panic!("{effects:?}")
+    };
+    assert_eq!((*written, rest), (40, &None), "its own room has the front");
+    let (object, offset, until, turn) = (made(5), 40, u64::MAX, 1);
+    assert_eq!(*fetch, Effect::Fetch { to: from, ticket: *ticket, object, offset, until, turn });
+    assert_eq!(*again, relay(2), "who was relayed to before still is");
+    assert_eq!(bench.feed(goes_on(HOME)), [], "it has a source");
+    // That one may die as well.
+    assert!(bench.feed(link_lost(*ticket)).contains(&tells));
+    // And what is not lost ends it, though a source died before.
+    let effects = bench.feed(goes_on(HOME));
+    let Effect::Order(Order::Fold { ticket, .. }) = effects[0] else { panic!("{effects:?}") };
+    no_fold(&bench.feed(stopped(ticket, 60))[..2]);
+}
+
+#[test]
+fn what_is_made_again_at_the_node_that_waits_joins_its_operands() {
+    let from = NodeNumber::alone(9);
+    let broken = || {
+        let mut bench = Bench::folding();
+        bench.feed(link_lost(2));
+        let (upstream, operands) = (made(5), vec![object(4)]);
+        let goes_on = Event::FoldFrom { asker: HOME, made: made(1), from, upstream, operands };
+        assert_eq!(bench.feed(goes_on.clone()), [Effect::Want { object: object(4) }]);
+        assert_eq!(bench.feed(goes_on), [], "it is looked for");
+        bench
+    };
+    let mut bench = broken();
+    let found = Location { slot: 8, ..OPERAND };
+    let effects = bench.feed(Event::Ready { object: object(4), location: found });
+    let [Effect::Order(Order::Fold { operands, written, rest: it, .. }), Effect::Fetch { to, .. }] =
+        &effects[..]
+    else {
+        panic!("{effects:?}")
+    };
+    assert_eq!((&operands[..], *written, it), (&[OPERAND, found][..], 40, &Some(rest())));
+    assert_eq!(*to, from);
+    // It is gone, or the next source is before it is found.
+    let gone = Event::Unreadable { object: object(4), why: "it is lost".to_string() };
+    assert!(no_fold(&broken().feed(gone)).contains("it is lost"));
+    let mut bench = broken();
+    let tells = Effect::FoldBroke { to: HOME, made: made(1), rest: rest() };
+    assert_eq!(bench.feed(Event::NodeGone { node: from }), [tells]);
+    assert_eq!(bench.feed(Event::Ready { object: object(4), location: found }), []);
+}
+
+#[test]
+fn a_fold_that_waits_for_another_source_ends_when_it_is_over() {
+    let broken = || {
+        let mut bench = Bench::folding();
+        bench.feed(link_lost(2));
+        bench
+    };
+    let room = Effect::ReturnRoom { offset: 0, len: 4096 };
+    assert_eq!(broken().over(), std::slice::from_ref(&room));
+    assert_eq!(broken().feed(Event::NodeGone { node: HOME }), std::slice::from_ref(&room));
+    let mut bench = broken();
+    bench.next_node_asks(1, 2);
+    let effects = bench.over();
+    assert!(refused(&effects[..1], 1) && effects[1] == room, "{effects:?}");
+}
+
+#[test]
+fn of_a_death_before_anything_came_the_fold_ends() {
+    let dead = Event::NodeGone { node: OTHER };
+    // It waits for an operand.
+    let mut bench = Bench::new();
+    bench.folds(fold(&[1]));
+    assert!(no_fold(&bench.feed(dead.clone())).contains("died"));
+    // For room.
+    let mut bench = Bench::new();
+    bench.folds(fold(&[]));
+    assert_eq!(bench.feed(dead), []);
+    no_fold(&bench.feed(granted(1, 0, 4096, &[7])));
+}
+
+#[test]
+fn what_takes_the_place_of_a_dead_node_makes_the_rest() {
+    let mut bench = Bench::new();
+    bench.folds(Fold { rest: Some(rest()), ..fold(&[]) });
+    let effects = bench.feed(granted(1, 0, 4096, &[7]));
+    let [Effect::Order(Order::Fold { written, rest: it, .. }), Effect::Fetch { offset, .. }] =
+        &effects[..]
+    else {
+        panic!("{effects:?}")
+    };
+    let (written, offset) = (*written, *offset);
+    assert_eq!((written, it, offset), (40, &Some(rest()), 40));
+    let mut bench = Bench::new();
+    bench.folds(Fold { rest: Some(rest()), from: ME, upstream: object(1), ..fold(&[]) });
+    bench.feed(Event::Ready { object: object(1), location: OPERAND });
+    let effects = bench.feed(granted(1, 0, 4096, &[7]));
+    let [Effect::Order(Order::FoldHere { written: 40, rest: it, .. })] = &effects[..] else {
+        panic!("{effects:?}")
+    };
+    assert_eq!(*it, Some(rest()));
 }
 
 #[test]
@@ -228,10 +357,12 @@ fn whoever_is_relayed_to_hears_that_it_cannot_be_made() {
     let mut bench = Bench::folding();
     bench.next_node_asks(1, 2);
     let effects = bench.feed(stopped(2, 10));
-    assert!(refused(&effects[1..2], 1), "{effects:?}");
-    assert_eq!(effects[2..], [Effect::Order(Order::Clear { ticket: 3, slot: 7 })]);
+    // Who asked for it first: else it may hear before that the other one lost its source.
+    assert!(no_fold(&effects[..2]).contains("it is bad"));
+    assert!(refused(&effects[2..3], 1), "{effects:?}");
+    assert_eq!(effects[3..], [Effect::Order(Order::Clear { ticket: 3, slot: 7 })]);
     let effects = bench.feed(Event::Done(Done::Cleared { ticket: 3 }));
-    assert!(no_fold(&effects).contains("it is bad"));
+    assert_eq!(effects, [Effect::ReturnRoom { offset: 0, len: 4096 }], "XFER-12: once");
 }
 
 #[test]

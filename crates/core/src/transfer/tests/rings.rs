@@ -23,6 +23,7 @@ impl Bench {
             operands: vec![OPERAND],
             divide_by: Some(4),
             ring: Some((1, 3)),
+            rest: None,
         };
         let fetch = Effect::Fetch {
             to: OTHER,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use hoplo_core::collective::{self, Lap, Turn};
 use hoplo_net::Lent;
 use hoplo_wire::FoldOp;
-use hoplo_wire::layout::{Layout, PartKind};
+use hoplo_wire::layout::{Layout, Part, PartKind};
 use hoplo_wire::plain::WRITABLE;
 
 use super::lent::Pinned;
@@ -31,7 +31,7 @@ pub(super) struct Folding {
     lap: Option<Lap>,
     operands: Vec<(Arc<Pinned>, Layout)>,
     /// An object of this node, which they are folded into, instead of what comes.
-    source: Option<Arc<Pinned>>,
+    source: Option<(Arc<Pinned>, Layout)>,
     /// Of what comes, as far as it is known.
     coming: Layout,
     /// Bytes of what comes.
@@ -58,10 +58,10 @@ impl Folding {
             }
             divide_by.map_or(Ok(()), |_| divides(&layout)).map(|()| layout)
         };
-        let mut coming = source.as_ref().map(layout_of).transpose()?.unwrap_or_default();
         let with_layout = |held: Held| layout_of(&held).map(|layout| (held.0, layout));
+        let source = source.map(with_layout).transpose()?;
+        let mut coming = source.as_ref().map(|(_, layout)| layout.clone()).unwrap_or_default();
         let operands = operands.into_iter().map(with_layout).collect::<Result<Vec<_>, String>>()?;
-        let source = source.map(|(pinned, _)| pinned);
         let mut lap = None;
         if let Some((at, of)) = ring {
             let (_, first) = operands.first().ok_or("no member is here")?;
@@ -74,6 +74,47 @@ impl Folding {
             lap = Some(Lap::new(at, of, len, cut).ok_or("there is no such ring")?);
         }
         Ok(Self { op, divide_by, lap, operands, source, coming, len: len as usize })
+    }
+
+    /// So many bytes are there, or only what lies in them beside numbers. Is it what operands fit, and the source?
+    pub(super) fn begin_behind(&mut self, total: &[u8], there: u64) -> Result<(), String> {
+        let front = Layout::begun(&total[..there as usize], self.len);
+        self.coming = front.map_err(|unfit| unfit.to_string())?;
+        if let Some((source, layout)) = &self.source {
+            let fits = self.fits(source, layout, total, there);
+            let moved = layout.moved(&self.coming).filter(|it| fits && it.end() == self.len);
+            self.coming = moved.ok_or("what was made again differs from what was lost")?;
+        }
+        let fits =
+            |(operand, layout): &(Arc<Pinned>, Layout)| self.fits(operand, layout, total, there);
+        match self.operands.iter().all(fits) {
+            true => Ok(()),
+            false => Err("what was made again differs from what was lost".to_string()),
+        }
+    }
+
+    /// Whether this member has the structure of these bytes.
+    fn fits(&self, member: &Pinned, layout: &Layout, total: &[u8], there: u64) -> bool {
+        let there = there as usize;
+        let in_parts = self.coming.between(0, there).all(|(part, start, end)| {
+            self.coming.fits(layout, part) && {
+                let at = layout.start(part) + (start - self.coming.start(part));
+                let more = || member.bytes(at as u64, end - start);
+                match self.coming.parts()[part].kind {
+                    PartKind::Numbers(_) | PartKind::Gap => true,
+                    PartKind::Skeleton => total[start..end] == *more(),
+                    PartKind::Flags => (total[start] ^ more()[0]) & !WRITABLE == 0,
+                }
+            }
+        });
+        // Of what the last ones are part of is not known yet: they have to be the same.
+        let (known, next) = (self.coming.end().min(there), self.coming.parts().len());
+        let rest = &total[known..there];
+        let is_long = |part: &Part| layout.start(next) + rest.len() <= part.end;
+        let is_whole = rest.is_empty()
+            || layout.parts().get(next).is_some_and(is_long)
+                && *rest == *member.bytes(layout.start(next) as u64, rest.len());
+        in_parts && is_whole
     }
 
     pub(super) fn lap(&self) -> Option<&Lap> {
@@ -145,11 +186,16 @@ impl Folding {
         (wanted + NUMBER_BYTES_MAX).min(self.len as u64)
     }
 
-    /// The source's bytes between these places come.
+    /// The source's bytes between these places come. What is in front of a rest may be as long as another gap.
     pub(super) fn copy(&self, total: &mut [u8], from: u64, to: u64) {
-        let source = self.source.as_ref().expect("who copies has a source");
-        let (from, to) = (from as usize, to as usize);
-        total[from..to].copy_from_slice(source.bytes(from as u64, to - from));
+        let (source, layout) = self.source.as_ref().expect("who copies has a source");
+        for (part, start, end) in self.coming.between(from as usize, to as usize) {
+            let begin = self.coming.start(part);
+            let (at, count) = (layout.start(part) + (start - begin), end - start);
+            if at + count <= layout.parts()[part].end {
+                total[start..end].copy_from_slice(source.bytes(at as u64, count));
+            }
+        }
     }
 
     /// Folds what came between these places, up to the second of which it can be folded. `last`: nothing more is folded into that.

@@ -1,6 +1,7 @@
 //! Stored objects of two nodes: who is told where they are, and which bytes move.
 
 use hoplo_base::limits::SLOTS_GRANT;
+use hoplo_wire::layout::Front;
 use hoplo_wire::peer::Peer;
 use hoplo_wire::{FoldOp, Location, NoReduce, Value, Wish};
 
@@ -149,7 +150,10 @@ fn when_the_node_with_the_only_copy_dies_its_owner_is_to_make_it_again() {
     let Some(Order::Receive { ticket, .. }) = nodes.order(0) else { panic!("it is being fetched") };
     nodes.dies(1);
     assert_eq!(nodes.order(0), Some(Order::StopReceive { ticket }));
-    nodes.hauled(0, Done::Stopped { ticket, written: 64, why: "stopped".to_string(), lost: false });
+    nodes.hauled(
+        0,
+        Done::Stopped { ticket, written: 64, why: "stopped".to_string(), lost: false, front: None },
+    );
     assert_eq!(nodes.ready(0, driver), None, "it waits");
     let remade = nodes.shells[0].told(driver, |message| match message {
         ToClient::Remake { objects, why, .. } => Some((objects.clone(), why.clone())),
@@ -179,7 +183,10 @@ fn a_third_node_reads_from_whom_has_it() {
     let why = "it cannot be read".to_string();
     nodes.hauled(first, Done::SendFailed { to, ticket, moved: false, why });
     assert_eq!(nodes.order(2), Some(Order::StopReceive { ticket }));
-    nodes.hauled(2, Done::Stopped { ticket, written: 0, why: String::new(), lost: false });
+    nodes.hauled(
+        2,
+        Done::Stopped { ticket, written: 0, why: String::new(), lost: false, front: None },
+    );
     nodes.moves(1 - first, 2);
     assert!(matches!(nodes.ready(2, reader), Some(Value::Stored(_))));
     // All let go: nobody keeps a copy.
@@ -249,8 +256,12 @@ fn what_a_worker_made_while_it_was_fetched_is_sent_from_where_it_was_made() {
 impl Nodes {
     /// Of a reduce that a process of node 0 asked for.
     fn reduced(&mut self, whom: ProcessId) -> Option<Result<Location, NoReduce>> {
+        self.answered(whom, 5)
+    }
+
+    fn answered(&mut self, whom: ProcessId, asked: u64) -> Option<Result<Location, NoReduce>> {
         self.shells[0].told(whom, |message| match message {
-            ToClient::Reduced { request: 5, result } => Some(result.clone()),
+            ToClient::Reduced { request, result } if *request == asked => Some(result.clone()),
             _ => None,
         })
     }
@@ -289,6 +300,7 @@ fn a_reduce_is_folded_on_its_way_and_its_room_is_the_askers() {
         operands,
         divide_by: None,
         ring: None,
+        rest: None,
     }) = fold
     else {
         panic!("{fold:?}")
@@ -377,21 +389,73 @@ fn what_went_round_in_vain_is_fetched() {
     assert!(matches!(nodes.ready(1, worker), Some(Value::Stored(_))));
 }
 
+/// It heard of the death of what it came from, and has so much.
+fn lost(ticket: u64) -> Done {
+    let why = "the link was lost".to_string();
+    Done::Stopped { ticket, written: 16, why, lost: true, front: Some(Front::default()) }
+}
+
 #[test]
-fn a_reduce_whose_node_dies_is_answered_and_its_room_comes_back() {
-    let (mut nodes, driver, _, _) = reducing();
-    let Some(Order::Fold { ticket, .. }) = nodes.order(0) else { panic!("it is folded") };
-    nodes.dies(1);
-    let answer = nodes.reduced(driver).expect("it cannot go on");
-    let no = answer.expect_err("its node is dead");
-    assert!(no.why.contains("died") && no.again, "{no:?}");
-    let granted = nodes.shells[0].node.objects.totals().granted_bytes;
-    nodes.hauled(
-        0,
-        Done::Stopped { ticket, written: 10, why: "it was told to stop".to_string(), lost: false },
-    );
-    assert!(nodes.shells[0].node.objects.totals().granted_bytes < granted);
-    assert_eq!(nodes.reduced(driver), None, "COLL-4");
+fn a_reduce_whose_node_dies_keeps_what_it_has_until_it_is_mended_or_given_up() {
+    for asks in [
+        ToNode::ReduceOver { request: 5 },
+        ToNode::ReduceMended { request: 6, was: 5 }, // its member is nowhere
+    ] {
+        let (mut nodes, driver, members, _) = reducing();
+        let Some(Order::Fold { ticket, .. }) = nodes.order(0) else { panic!("it is folded") };
+        nodes.dies(1);
+        assert_eq!(nodes.reduced(driver), None, "its hauler may still write");
+        let granted = nodes.shells[0].node.objects.totals().granted_bytes;
+        nodes.hauled(0, lost(ticket));
+        let no = nodes.reduced(driver).expect("it was told").expect_err("its node is dead");
+        assert!(no.goes_on && no.lost == members[1..], "{no:?}");
+        assert_eq!(nodes.shells[0].node.objects.totals().granted_bytes, granted);
+        let is_answered = matches!(asks, ToNode::ReduceMended { .. });
+        nodes.says(0, driver, asks);
+        assert!(nodes.shells[0].node.objects.totals().granted_bytes < granted);
+        assert_eq!(nodes.reduced(driver), None, "COLL-4");
+        let answer = nodes.answered(driver, 6);
+        let again = answer.map(|it| it.expect_err("it cannot go on").again);
+        assert_eq!(again, is_answered.then_some(true));
+    }
+}
+
+#[test]
+fn a_member_made_again_at_another_node_is_folded_into_the_rest() {
+    let mut nodes = Nodes::new(4);
+    let drivers = [0, 1, 2, 3].map(|at| nodes.shells[at].driver());
+    let driver = drivers[0];
+    let members = [1, 2, 3].map(|at| {
+        let object = TaskId { owner: driver, seq: at as u64 }.object(0);
+        nodes.notices(0, driver, hold(object, driver));
+        nodes.seals(at, drivers[at], object, driver);
+        object
+    });
+    let wish = Wish { op: FoldOp::Sum, divide_by: None, for_all: None };
+    let reduce = ToNode::Reduce { request: 5, wish, members: members.to_vec(), more: false };
+    nodes.says(0, driver, reduce);
+    let Some(Order::Fold { ticket, from, .. }) = nodes.order(3) else { panic!("it folds") };
+    assert_eq!(from, number(2));
+    nodes.dies(2);
+    nodes.hauled(3, lost(ticket));
+    let no = nodes.reduced(driver).expect("it was told").expect_err("its node is dead");
+    assert!(no.goes_on && no.lost == members[1..2], "{no:?}");
+    nodes.seals(0, driver, members[1], driver);
+    let orders = |nodes: &mut Nodes, at: usize| {
+        std::iter::from_fn(|| nodes.order(at))
+            .filter(|it| matches!(it, Order::Fold { .. }))
+            .collect::<Vec<_>>()
+    };
+    orders(&mut nodes, 0);
+    nodes.says(0, driver, ToNode::ReduceMended { request: 6, was: 5 });
+    let [Order::Fold { from, written: 16, rest: Some(_), .. }] = orders(&mut nodes, 0)[..] else {
+        panic!("the rest is folded where the member is")
+    };
+    assert_eq!(from, number(1), "which has what it folded, or its own member");
+    let [Order::Fold { from, written: 16, rest: None, .. }] = orders(&mut nodes, 3)[..] else {
+        panic!("it goes on")
+    };
+    assert_eq!(from, number(0));
 }
 
 #[test]

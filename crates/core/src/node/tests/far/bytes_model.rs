@@ -361,7 +361,10 @@ impl World {
         } else {
             let lost = !self.lives(from);
             let written = self.random(BYTES as usize) as u64;
-            self.hears(at, Event::Hauled { done: Done::Stopped { ticket, written, why, lost } });
+            self.hears(
+                at,
+                Event::Hauled { done: Done::Stopped { ticket, written, why, lost, front: None } },
+            );
         }
         true
     }

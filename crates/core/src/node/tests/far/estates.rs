@@ -1,5 +1,7 @@
 //! What was at home at a node that died is in the charge of its heir.
 
+use hoplo_wire::peer::Peer;
+
 use super::*;
 
 impl Nodes {
@@ -51,11 +53,41 @@ fn an_heir_is_told_what_others_know_and_lets_it_go_when_nobody_uses_it() {
     assert!(nodes.shells[1].node.objects.keeps_value(object));
     nodes.is_settled(&[1, 2], 0, 1, 90);
     assert!(nodes.shells[1].node.objects.keeps_value(object), "the worker uses it");
+    nodes.says(2, worker, ToNode::TookOver { caller: object.task.owner });
     nodes.says(2, worker, ToNode::Notices(vec![Notice::Released { object, tokens: 1 }]));
     for at in [1, 2] {
         assert!(!nodes.shells[at].node.objects.knows(object), "nobody uses it at {at}");
         let shell = &nodes.shells[at].node;
         assert!(shell.is_quiet(), "{at}: {}", shell.what_is_left());
+    }
+}
+
+/// FAR-5: a death that was announced to the heir, which had not heard that yet when another node died, was forgotten: the second one was passed, and with it the first.
+#[test]
+fn an_heir_that_has_not_heard_is_asked_again_when_another_node_dies() {
+    for hears in [false, true] {
+        let (mut nodes, ..) = Nodes::read_at_another_node();
+        nodes.joins();
+        let announced = |nodes: &mut Nodes, dead: usize, index: u64| {
+            let state = NodeState::Dead { why: "it fell".to_string(), heir: Some(number(1)) };
+            let entry = Box::new(node_entry(dead, state));
+            nodes.shells[2].hears(Event::Member { entry, index });
+            while nodes.sweeps(2) {}
+            let told = nodes.shells[2].take(|effect| match effect {
+                Effect::SendPeer { to, message, .. } => {
+                    let is_it = matches!(**message, Peer::Announced { epoch } if epoch == index);
+                    (is_it && *to == number(1)).then_some(())
+                }
+                _ => None,
+            });
+            told.is_some()
+        };
+        assert!(announced(&mut nodes, 0, 90), "it told its heir what it has of node 0");
+        if hears {
+            let (cover, message) = (0, Box::new(Peer::Heard { epoch: 90 }));
+            nodes.shells[2].hears(Event::Peer { from: number(1), cover, message });
+        }
+        assert_eq!(announced(&mut nodes, 3, 91), !hears, "it has nothing of node 3");
     }
 }
 

@@ -104,7 +104,7 @@ fn an_actor_goes_on_where_it_is_when_its_home_dies() {
     let row = three.nodes.shells[0].node.actors.row(three.actor).unwrap();
     assert_eq!((row.worker, row.name.as_str()), (Some(three.worker), NAME));
     // The heir has the last word on it.
-    let kill = ToNode::ActorKill { actor: three.actor, no_restart: true };
+    let kill = ToNode::ActorKill { actor: three.actor, no_restart: true, of: None };
     three.nodes.says(0, three.watcher, kill);
     assert!(matches!(three.state(), Some(ActorState::Dead { .. })));
     let killed = three.nodes.shells[2].take(|effect| match effect {
@@ -263,7 +263,7 @@ fn keepers_keep_what_is_left_and_nothing_of_what_is_dead() {
     let mut three = Three::with(2.0, -1);
     three.started();
     assert!((0..3).any(|at| three.nodes.shells[at].node.keeps_actor(three.actor)));
-    let kill = ToNode::ActorKill { actor: three.actor, no_restart: true };
+    let kill = ToNode::ActorKill { actor: three.actor, no_restart: true, of: None };
     three.nodes.says(0, three.watcher, kill);
     assert!(!(0..3).any(|at| three.nodes.shells[at].node.keeps_actor(three.actor)));
 }
@@ -409,6 +409,91 @@ fn the_log_of_an_actor_with_checkpoints_goes_to_the_heir() {
     assert_eq!(replayed, Some(3));
 }
 
+/// Its worker had closed its connection and had not ended when it was to become the actor. The home let the keeper go, and died before it heard: the actor
+/// was lost (seed 10023187).
+#[test]
+fn an_actor_whose_worker_hangs_before_it_begins_outlives_its_home() {
+    let mut nodes = Nodes::new(3);
+    let (watcher, creator) = (nodes.shells[0].driver(), nodes.shells[1].driver());
+    let actor = actor_of(creator);
+    let checkpoints = Some(Checkpoints { calls: 10, interval_ms: 0 });
+    let spec = spec(actor, "", 3.0, 1, checkpoints);
+    nodes.says(1, creator, ToNode::ActorCreate { request: 0, spec, get_if_exists: false });
+    let worker = nodes.shells[2].forked().expect("it forks");
+    nodes.shells[2].hears(Event::Forked { process: worker, pid: 42 });
+    nodes.shells[2].says(worker, hello(Role::Worker));
+    nodes.shells[2].hears(Event::Closed { process: worker });
+    nodes.pump();
+    nodes.death_is_heard(&[0, 2], 1, 0, 90);
+    nodes.is_settled(&[0, 2], 1, 0, 90);
+    nodes.ends(2, worker);
+    let next = nodes.forks(2);
+    let runs = nodes.shells[2].told(next, |message| match message {
+        ToClient::RunActor { incarnation, .. } => Some(*incarnation),
+        _ => None,
+    });
+    assert_eq!(runs, Some(1));
+    nodes.says(0, watcher, ToNode::ActorWatch { actor });
+    let state = nodes.state_told(watcher);
+    assert!(matches!(state, Some(ActorState::Restarting { incarnation: 1, .. })), "{state:?}");
+}
+
+/// The home let the keeper go as soon as it had sent the order to the actor's node, and died. The order did not arrive, so nobody knew the actor.
+#[test]
+fn an_actor_with_checkpoints_whose_order_is_lost_with_its_home_starts_at_the_heir() {
+    let mut nodes = Nodes::new(4);
+    let (watcher, creator) = (nodes.shells[0].driver(), nodes.shells[1].driver());
+    let actor = actor_of(creator);
+    let spec = spec(actor, "", 4.0, 1, Some(Checkpoints { calls: 10, interval_ms: 0 }));
+    nodes.says(1, creator, ToNode::ActorCreate { request: 0, spec, get_if_exists: false });
+    let keepers: Vec<usize> =
+        (0..4).filter(|at| nodes.shells[*at].node.keeps_actor(actor)).collect();
+    assert!(matches!(keepers[..], [0 | 2]), "a third node keeps it: {keepers:?}");
+    nodes.stuck = Some(3);
+    let worker = nodes.forks(3);
+    nodes.stuck = None;
+    nodes.death_is_heard(&[0, 2, 3], 1, 0, 90);
+    nodes.is_settled(&[0, 2, 3], 1, 0, 90);
+    nodes.ends(3, worker);
+    let next = nodes.forks(3);
+    let runs = nodes.shells[3].told(next, |message| match message {
+        ToClient::RunActor { incarnation, .. } => Some(*incarnation),
+        _ => None,
+    });
+    assert_eq!(runs, Some(1));
+    nodes.says(3, next, ToNode::ActorStarted { actor, incarnation: 1, result: Ok(()) });
+    nodes.says(0, watcher, ToNode::ActorWatch { actor });
+    let state = nodes.state_told(watcher);
+    assert_eq!(state, Some(ActorState::Alive { incarnation: 1, worker: next, logs: true }));
+}
+
+/// Keeper and node both have it while it starts: the heir starts it no second time, and nobody keeps it once it has started.
+#[test]
+fn an_actor_with_checkpoints_whose_home_dies_while_it_starts_starts_once() {
+    for home_dies in [true, false] {
+        let mut nodes = Nodes::new(4);
+        let (watcher, creator) = (nodes.shells[0].driver(), nodes.shells[1].driver());
+        let actor = actor_of(creator);
+        let spec = spec(actor, "", 4.0, 1, Some(Checkpoints { calls: 10, interval_ms: 0 }));
+        nodes.says(1, creator, ToNode::ActorCreate { request: 0, spec, get_if_exists: false });
+        let worker = nodes.forks(3);
+        let keepers = |nodes: &Nodes, of: &[usize]| {
+            of.iter().filter(|at| nodes.shells[**at].node.keeps_actor(actor)).count()
+        };
+        assert_eq!(keepers(&nodes, &[0, 2, 3]), 1);
+        if home_dies {
+            nodes.death_is_heard(&[0, 2, 3], 1, 0, 90);
+            nodes.is_settled(&[0, 2, 3], 1, 0, 90);
+            assert_eq!(keepers(&nodes, &[0, 2, 3]), 1, "the heir's keeper");
+        }
+        nodes.says(3, worker, ToNode::ActorStarted { actor, incarnation: 0, result: Ok(()) });
+        assert_eq!(keepers(&nodes, &[0, 2, 3]), 0);
+        nodes.says(0, watcher, ToNode::ActorWatch { actor });
+        let state = nodes.state_told(watcher);
+        assert_eq!(state, Some(ActorState::Alive { incarnation: 0, worker, logs: true }));
+    }
+}
+
 /// No keeper has what its constructor needs: it was gone when the actor started again after its home's death (seed 2075205).
 #[test]
 fn the_arguments_of_an_actor_with_checkpoints_outlive_its_home() {
@@ -429,7 +514,7 @@ fn the_arguments_of_an_actor_with_checkpoints_outlive_its_home() {
         nodes.pump();
         let knows = |nodes: &Nodes| nodes.shells[0].node.objects.knows(object);
         assert_eq!(knows(&nodes), max_restarts != 0, "it may start again, or not");
-        nodes.says(0, watcher, ToNode::ActorKill { actor, no_restart: true });
+        nodes.says(0, watcher, ToNode::ActorKill { actor, no_restart: true, of: None });
         nodes.ends(2, worker);
         assert!(!knows(&nodes));
     }
@@ -465,7 +550,7 @@ fn what_a_log_names_that_two_nodes_have_goes_with_the_actor() {
     nodes.says(0, watcher, ToNode::Notices(vec![Notice::Released { object, tokens: 1 }]));
     nodes.pump();
     assert!(nodes.shells[0].node.objects.knows(object), "the log names it");
-    nodes.says(0, watcher, ToNode::ActorKill { actor, no_restart: true });
+    nodes.says(0, watcher, ToNode::ActorKill { actor, no_restart: true, of: None });
     nodes.pump();
     assert!(!nodes.shells[0].node.objects.knows(object));
 }
@@ -550,6 +635,54 @@ fn when_the_keeper_dies_the_next_one_has_the_log() {
     }
 }
 
+/// The keeper was let go before the next one had the log: a home that died in between left the actor to nobody.
+#[test]
+fn who_kept_it_before_keeps_it_until_the_next_one_has_it() {
+    for arrives in [true, false] {
+        let mut at_home = AtHome::new();
+        assert_eq!(at_home.logs(1), Some(1));
+        let (keeper, next) = (at_home.keeper, 2 - at_home.keeper);
+        at_home.nodes.stuck = Some(next).filter(|_| !arrives);
+        at_home.nodes.tells_row(&[0, 1, 2], keeper, NodeState::Draining);
+        let keeps = |it: &AtHome, at: usize| it.nodes.shells[at].node.keeps_actor(it.actor);
+        assert_eq!(keeps(&at_home, keeper), !arrives);
+        assert_eq!(keeps(&at_home, next), arrives);
+        assert_eq!(at_home.logs(2), Some(2).filter(|_| arrives), "no log is older than a reply");
+        at_home.nodes.stuck = None;
+        at_home.nodes.death_is_heard(&[0, 2], 1, next, 90);
+        at_home.nodes.is_settled(&[0, 2], 1, next, 90);
+        assert_eq!(at_home.replayed(next), Some(if arrives { 2 } else { 1 }));
+    }
+}
+
+/// The same of an actor without checkpoints, whose keeper confirms nothing else.
+#[test]
+fn an_actor_without_a_log_is_kept_until_the_next_keeper_has_it() {
+    for arrives in [true, false] {
+        let mut nodes = Nodes::new(3);
+        let (watcher, creator) = (nodes.shells[0].driver(), nodes.shells[1].driver());
+        let actor = actor_of(creator);
+        let spec = spec(actor, "", 2.0, -1, None);
+        nodes.says(1, creator, ToNode::ActorCreate { request: 0, spec, get_if_exists: false });
+        let worker = nodes.forks(1);
+        nodes.says(1, worker, ToNode::ActorStarted { actor, incarnation: 0, result: Ok(()) });
+        let keeps = |nodes: &Nodes, at: usize| nodes.shells[at].node.keeps_actor(actor);
+        let keeper = if keeps(&nodes, 0) { 0 } else { 2 };
+        let next = 2 - keeper;
+        nodes.stuck = Some(next).filter(|_| !arrives);
+        nodes.tells_row(&[0, 1, 2], keeper, NodeState::Draining);
+        assert_eq!((keeps(&nodes, keeper), keeps(&nodes, next)), (!arrives, arrives));
+        nodes.stuck = None;
+        nodes.death_is_heard(&[0, 2], 1, next, 90);
+        nodes.is_settled(&[0, 2], 1, next, 90);
+        let again = nodes.forks(next);
+        nodes.says(next, again, ToNode::ActorStarted { actor, incarnation: 1, result: Ok(()) });
+        nodes.says(0, watcher, ToNode::ActorWatch { actor });
+        let alive = ActorState::Alive { incarnation: 1, worker: again, logs: false };
+        assert_eq!(nodes.state_told(watcher), Some(alive));
+    }
+}
+
 #[test]
 fn replies_wait_for_nobody_where_no_other_node_lives() {
     let mut at_home = AtHome::new();
@@ -561,6 +694,18 @@ fn replies_wait_for_nobody_where_no_other_node_lives() {
     at_home.nodes.death_is_heard(&[1], keeper, 1, 91);
     assert_eq!(at_home.acknowledged(), Some(1));
     assert_eq!(at_home.logs(2), Some(2));
+}
+
+/// As after a time in which nothing ran there: others went on without it, and it has not heard so yet. What it logs is not in the actor that goes on.
+#[test]
+fn a_home_that_is_dead_to_others_acknowledges_no_more_calls() {
+    let mut at_home = AtHome::new();
+    assert_eq!(at_home.logs(1), Some(1));
+    at_home.nodes.death_is_heard(&[0, 2], 1, 0, 90);
+    assert_eq!(at_home.logs(2), None);
+    at_home.nodes.is_settled(&[0, 2], 1, 0, 90);
+    assert_eq!(at_home.logs(3), None);
+    assert_eq!(at_home.replayed(2), Some(1));
 }
 
 /// Found by a seed. A node that has a number, and has not said yet where it is, cannot be told what the dead head knew.

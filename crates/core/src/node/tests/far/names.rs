@@ -184,7 +184,7 @@ fn a_name_is_free_when_its_actor_was_killed_from_another_node() {
     let (mut nodes, first, second) = three();
     nodes.named(1, first, false, false);
     let actor = actor_of(first);
-    nodes.says(2, second, ToNode::ActorKill { actor, no_restart: true });
+    nodes.says(2, second, ToNode::ActorKill { actor, no_restart: true, of: None });
     assert_eq!(nodes.looked_up(2, second), Some(None));
     nodes.named(2, second, false, false);
     assert_eq!(nodes.created(2, second), Some(Ok(ActorCreated::New)));
@@ -228,7 +228,7 @@ fn who_is_killed_while_the_head_decides_about_its_name_never_starts() {
     let (mut nodes, first, second) = three();
     let actor = actor_of(first);
     nodes.asks_for(1, first, false, false);
-    nodes.shells[1].says(first, ToNode::ActorKill { actor, no_restart: true });
+    nodes.shells[1].says(first, ToNode::ActorKill { actor, no_restart: true, of: None });
     // All sockets are read before the head has answered.
     nodes.sweeps(1);
     nodes.pump();

@@ -146,6 +146,42 @@ fn a_home_that_has_not_heard_of_a_death_is_asked_until_it_has() {
     assert_eq!(read, Some(value));
 }
 
+/// Found by seed 10007648. The home named a dead node alone to one reader, and that reader's node to the next one. So it fetched itself from a node that
+/// waited for one that waited for a word of the home.
+#[test]
+fn who_was_told_to_fetch_from_a_node_that_asks_its_home_again_waited_for_that() {
+    let no_bytes = |nodes: &mut Nodes| {
+        nodes.shells[1].take(|effect| match effect {
+            Effect::SendPeer { to, message, .. } => match **message {
+                Peer::NoBytes { ticket, .. } => Some((*to, ticket)),
+                _ => None,
+            },
+            _ => None,
+        })
+    };
+    for asks_before in [true, false] {
+        let mut nodes = Nodes::new(4);
+        let driver = nodes.shells[1].driver();
+        let object = object_of(number(0));
+        nodes.tells_row(&[1], 2, NodeState::dead("it fell"));
+        let held = vec![Notice::Hold { object, process: driver }];
+        nodes.shells[1].says(driver, ToNode::Notices(held));
+        assert_eq!(nodes.asks_home_for(driver, object), Some(number(0)));
+        let value = FarValue::Stored { bytes: 1000, turn: 1, sources: vec![number(2)] };
+        let value = (number(0), Peer::Value { object, value, contains: vec![] });
+        let (ticket, offset, until, turn) = (7, 0, u64::MAX, 2);
+        let fetch = Peer::FetchBytes { ticket, object, offset, until, turn };
+        let mut messages = vec![value, (number(3), fetch)];
+        if asks_before {
+            messages.reverse();
+        }
+        for (from, message) in messages {
+            nodes.shells[1].hears(Event::Peer { from, cover: 0, message: Box::new(message) });
+        }
+        assert_eq!(no_bytes(&mut nodes), Some((number(3), 7)), "asks before: {asks_before}");
+    }
+}
+
 /// Nobody is answered who is dead.
 #[test]
 fn who_asked_ahead_of_a_death_and_dies_is_answered_no_more() {

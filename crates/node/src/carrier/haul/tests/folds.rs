@@ -1,7 +1,7 @@
 //! What is folded as it comes.
 
-use hoplo_wire::FoldOp;
 use hoplo_wire::plain::{ARRAY, DICT, LIST, STR};
+use hoplo_wire::{FoldOp, Rest};
 
 use super::*;
 
@@ -23,8 +23,25 @@ fn own() -> Vec<u8> {
 }
 
 fn fold(ticket: u64, place: Place, operands: Vec<Location>) -> Order {
-    let (from, op) = (HERE, FoldOp::Sum);
-    Order::Fold { ticket, from, place, written: 0, op, operands, divide_by: None, ring: None }
+    fold_behind(ticket, place, operands, 0, None)
+}
+
+/// So much of it is there, or what is in front of a rest.
+fn fold_behind(
+    ticket: u64,
+    place: Place,
+    operands: Vec<Location>,
+    written: u64,
+    rest: Option<Rest>,
+) -> Order {
+    let (from, op, divide_by, ring) = (HERE, FoldOp::Sum, None, None);
+    Order::Fold { ticket, from, place, written, op, operands, divide_by, ring, rest }
+}
+
+fn fold_here(ticket: u64, place: Place, op: FoldOp, operands: [Location; 2]) -> Order {
+    let [source, operand] = operands;
+    let (written, operands, rest) = (0, vec![operand], None);
+    Order::FoldHere { ticket, place, written, op, source, operands, rest }
 }
 
 fn there(len: usize) -> Place {
@@ -89,8 +106,7 @@ fn what_begins_here_is_made_when_it_is_sent() {
     let (mut here, source) = Store::holding(&own(), OFFSET);
     let mut there_ = Store::new();
     let place = there(own().len());
-    let (op, operands) = (FoldOp::Prod, vec![source]);
-    here.haul.order(Order::FoldHere { ticket: 9, place, op, source, operands });
+    here.haul.order(fold_here(9, place, FoldOp::Prod, [source; 2]));
     here.hauler.waiting();
     assert!(here.haul.done().is_empty());
     assert!(sums(&here, place).iter().all(|byte| *byte == 0), "nobody asked for it");
@@ -113,8 +129,8 @@ fn of_two_that_begin_here_each_is_made_before_it_is_sent() {
     for number in 0..2 {
         let slot = 3 + number;
         let place = Place { slot, offset: u64::from(1 + number) << 20, len };
-        let (ticket, op, operands) = (u64::from(number), FoldOp::Sum, vec![source]);
-        here.haul.order(Order::FoldHere { ticket, place, op, source, operands });
+        let ticket = u64::from(number);
+        here.haul.order(fold_here(ticket, place, FoldOp::Sum, [source; 2]));
         here.haul.order(Order::Relay { to: THERE, ticket, place, offset: 0 });
         there_.haul.order(receive(ticket, place, 0));
     }
@@ -175,6 +191,128 @@ fn why(store: &Store) -> String {
     }
 }
 
+/// The last node of a chain, which has some of what it folds: the node before it died. With that, and what the rest has to be like.
+fn left_alone(first: usize, gap: u8) -> (Store, Location, Place, Rest) {
+    // What that one sent.
+    let come = value(COUNT, 0, gap, |at| 3.0 * at as f32);
+    let (mut dies, location) = Store::holding(&come, OFFSET);
+    let (mut last, operand) = Store::holding(&own(), OFFSET);
+    let place = there(come.len());
+    last.haul.order(fold(9, place, vec![operand]));
+    dies.haul.order(send(9, location, 0));
+    for _ in 0..first {
+        let piece = dies.piece(THERE).unwrap();
+        last.takes(HERE, &piece);
+    }
+    last.hauler.waiting();
+    last.hauler.lost(HERE);
+    let [Done::Stopped { written, lost: true, front: Some(front), .. }] = &last.haul.done()[..]
+    else {
+        panic!("it was being folded")
+    };
+    assert_eq!(*written > 0, first > 0);
+    let rest = Rest { from: *written, front: front.clone() };
+    (last, operand, place, rest)
+}
+
+fn rest_of(ticket: u64, place: Place, operands: Vec<Location>, rest: Rest) -> Order {
+    fold_behind(ticket, place, operands, rest.from, Some(rest))
+}
+
+/// At the node that was left alone, from another one.
+fn goes_on(place: Place, operand: Location, written: u64) -> Order {
+    fold_behind(9, place, vec![operand], written, None)
+}
+
+/// COLL-3: with the real bytes, at any mark, wherever the array of what is made again begins.
+#[test]
+fn what_is_made_again_is_folded_into_the_rest() {
+    for (first, gap) in (0..=4).flat_map(|first| [0, 2, 7].map(|gap| (first, gap))) {
+        let (mut last, operand, place, rest) = left_alone(first, 2);
+        let written = rest.from;
+        // The node before the dead one has this, and the dead one's member was the number itself.
+        let (mut before, location) =
+            Store::holding(&value(COUNT, 0, 2, |at| 2.0 * at as f32), OFFSET);
+        let (mut anew, member) = Store::holding(&value(COUNT, 2, gap, |at| at as f32), OFFSET);
+        anew.haul.order(rest_of(7, place, vec![member], rest));
+        before.haul.order(send(7, location, written));
+        last.haul.order(goes_on(place, operand, written));
+        anew.haul.order(Order::Relay { to: THERE, ticket: 9, place, offset: written });
+        while let Some(piece) = before.piece(THERE) {
+            anew.takes(HERE, &piece);
+            while let Some(piece) = anew.piece(THERE) {
+                last.takes(HERE, &piece);
+            }
+        }
+        assert!(sums(&last, place) == wanted(|at| 4.0 * at as f32), "from byte {written} on");
+        assert!(matches!(last.haul.done()[..], [Done::Received { ticket: 9, .. }]));
+    }
+}
+
+/// It has that member as its own as well, so the number is in it twice.
+#[test]
+fn what_is_made_again_at_the_node_that_was_left_alone_joins_there() {
+    for gap in [5, 2] {
+        let (mut last, operand, place, rest) = left_alone(3, gap);
+        let written = rest.from;
+        last.haul.order(rest_of(9, place, vec![operand; 2], rest));
+        let come = value(COUNT, 0, gap, |at| 2.0 * at as f32);
+        let (mut before, location) = Store::holding(&come, OFFSET);
+        before.haul.order(send(9, location, written));
+        carry(&mut before, &mut last);
+        assert!(sums(&last, place) == wanted(|at| 4.0 * at as f32));
+    }
+}
+
+#[test]
+fn what_begins_a_chain_anew_is_sent_from_the_rest_on() {
+    for (first, gap) in (0..=4).flat_map(|first| [0, 2, 7].map(|gap| (first, gap))) {
+        let (mut last, operand, place, rest) = left_alone(first, 2);
+        let member = value(COUNT, 2, gap, |at| 3.0 * at as f32);
+        let (mut anew, source) = Store::holding(&member, OFFSET);
+        let (written, op, operands, ticket) = (rest.from, FoldOp::Sum, vec![], 7);
+        let rest = Some(rest);
+        anew.haul.order(Order::FoldHere { ticket, place, written, op, source, operands, rest });
+        if written == 0 && gap != 2 {
+            // Nothing was sent of the first one, and this one is longer, or shorter.
+            anew.hauler.waiting();
+            let done = anew.haul.done();
+            assert!(matches!(done[..], [Done::Stopped { ticket: 7, .. }]), "{done:?}");
+            continue;
+        }
+        anew.haul.order(Order::Relay { to: THERE, ticket: 9, place, offset: written });
+        last.haul.order(goes_on(place, operand, written));
+        carry(&mut anew, &mut last);
+        assert!(sums(&last, place) == wanted(|at| 4.0 * at as f32), "{written}, {gap}");
+    }
+}
+
+#[test]
+fn what_differs_from_what_was_lost_is_not_folded_into_the_rest() {
+    let (_, _, place, rest) = left_alone(2, 2);
+    let mut another = value(COUNT, 2, 2, |at| at as f32);
+    another[4] = b'v';
+    let others = [value(COUNT - 1, 2, 2, |at| at as f32), another];
+    for other in &others {
+        let (mut anew, member) = Store::holding(other, OFFSET);
+        anew.haul.order(rest_of(9, place, vec![member], rest.clone()));
+        anew.hauler.waiting();
+        assert!(why(&anew).contains("differs from what was lost"));
+    }
+    let (mut anew, member) = Store::holding(&some_bytes(place.len as usize), OFFSET);
+    anew.haul.order(rest_of(9, place, vec![member], rest.clone()));
+    anew.hauler.waiting();
+    why(&anew);
+    let (mut anew, member) = Store::holding(&own(), OFFSET);
+    anew.haul.order(rest_of(9, place, vec![member], Rest { from: 3, ..rest.clone() }));
+    anew.hauler.waiting();
+    assert!(why(&anew).contains("the front is longer"));
+    let beyond = Rest { from: place.len + 1, ..rest };
+    anew.haul.order(rest_of(9, place, vec![member], beyond));
+    anew.hauler.waiting();
+    assert!(why(&anew).contains("the front is longer"));
+}
+
 #[test]
 fn what_differs_is_found_out() {
     // Another key, of the same length.
@@ -218,8 +356,9 @@ fn what_nodes_do_not_fold_is_told() {
         let (mut store, operand) = Store::holding(&bytes, OFFSET);
         let (place, from, op) = (there(bytes.len()), HERE, FoldOp::Prod);
         let operands = vec![operand];
-        let (written, divide_by, ring) = (0, None, None);
-        let fold = Order::Fold { ticket: 9, from, place, written, op, operands, divide_by, ring };
+        let (written, divide_by, ring, rest) = (0, None, None, None);
+        let fold =
+            Order::Fold { ticket: 9, from, place, written, op, operands, divide_by, ring, rest };
         store.haul.order(fold);
         store.hauler.waiting();
         let why = why(&store);
@@ -255,6 +394,7 @@ fn a_mean_is_divided_where_the_chain_ends() {
             operands,
             divide_by,
             ring,
+            rest: None,
         });
         here.haul.order(send(9, location, 0));
         carry(&mut here, &mut last);
@@ -281,6 +421,7 @@ fn nodes_make_no_mean_of_whole_and_short_numbers() {
                 operands,
                 divide_by,
                 ring,
+                rest: None,
             });
             here.haul.order(send(9, location, 0));
             let piece = here.piece(THERE).unwrap();

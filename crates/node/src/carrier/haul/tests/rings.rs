@@ -36,6 +36,7 @@ impl Circle {
                 operands: vec![operand; *times],
                 divide_by,
                 ring: Some((at as u32, of as u32)),
+                rest: None,
             });
             let before = (at + of - 1) % of;
             let (to, ticket) = (node(before), before as u64);
@@ -175,7 +176,8 @@ fn members_that_lie_otherwise_do_not_go_round() {
         let place = Place { slot: 3, offset: 2 << 20, len };
         let (ticket, from, written, op) = (9, HERE, 0, FoldOp::Sum);
         let (divide_by, ring) = (None, Some((at, 2)));
-        let fold = Order::Fold { ticket, from, place, written, op, operands, divide_by, ring };
+        let fold =
+            Order::Fold { ticket, from, place, written, op, operands, divide_by, ring, rest: None };
         store.haul.order(fold);
         store.hauler.waiting();
         match &store.haul.done()[..] {
