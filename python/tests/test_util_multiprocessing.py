@@ -226,6 +226,35 @@ def test_next_with_a_timeout(pool, gate):
     assert items.next(timeout=20) == 1
 
 
+def test_callbacks_of_one_worker_come_in_the_order_of_its_calls():
+    """The word of the first answer came later than that of the second (an answer that is there when
+    its future is made is told at once, others by another thread)."""
+    with Pool(1) as pool:
+        dispatcher, first_done, told = pool._dispatcher, queue.SimpleQueue(), threading.Event()
+        when_done, tells = dispatcher._when_done, []
+
+        def the_first_one_late(worker, chunk):
+            tells.append(when_done(worker, chunk))
+            if len(tells) == 1:
+                return first_done.put
+
+            def tell_both(future):
+                tells[1](future)
+                tells[0](first_done.get(timeout=30))
+                told.set()
+
+            return tell_both
+
+        dispatcher._when_done = the_first_one_late
+        seen = []
+        first = pool.apply_async(abs, (-1,), callback=seen.append)
+        second = pool.apply_async(abs, (-2,), callback=seen.append)
+        assert (first.get(timeout=30), second.get(timeout=30)) == (1, 2)
+        assert told.wait(30) and seen == [1, 2]
+        dispatcher._when_done = when_done
+        assert pool.apply(abs, (-3,)) == 3
+
+
 def test_callbacks(pool):
     seen = []
     pool.map_async(abs, [-1, -2], callback=seen.append).wait(20)

@@ -350,18 +350,28 @@ class Dispatcher:
 
     def _finish(self, done: _Done) -> None:
         worker = done.worker
-        worker.under_way.remove(done.chunk)
-        self._under_way.discard(done.chunk)
+        if done.chunk not in worker.under_way:
+            return  # finished before the one behind it
+        # Who was answered while its future was made is told of by this thread, and may be told of
+        # before an earlier one, whose word is still on its way from another thread.
+        for chunk in worker.under_way[: worker.under_way.index(done.chunk)]:
+            if hoplo.wait([chunk.ref], timeout=0)[0]:
+                self._finish_one(worker, chunk, chunk.ref.future())
+        self._finish_one(worker, done.chunk, done.future)
+
+    def _finish_one(self, worker: _Worker, chunk: Chunk, future: Any) -> None:
+        worker.under_way.remove(chunk)
+        self._under_way.discard(chunk)
         errors: dict[int, BaseException]
         try:
-            values, encoded = done.future.result()
+            values, encoded = future.result()
         except hoplo.exceptions.TaskCancelledError as error:
-            if not done.chunk.is_recalled:
-                self._answer(done.chunk, [None], {0: error})
+            if not chunk.is_recalled:
+                self._answer(chunk, [None], {0: error})
                 return
-            done.chunk.is_recalled = False
+            chunk.is_recalled = False
             worker.given -= 1
-            self._waiting.appendleft(done.chunk)
+            self._waiting.appendleft(chunk)
             return
         except Exception as error:
             # The worker's process died, or the whole list cannot be sent: one error for the chunk.
@@ -371,7 +381,7 @@ class Dispatcher:
             errors = {at: _errors.make_task_error(payload) for at, payload in encoded.items()}
             is_dead = False
         # First: a new worker cannot be had once hoplo is shut down, and the result is there.
-        self._answer(done.chunk, values, errors)
+        self._answer(chunk, values, errors)
         if is_dead:
             worker.given = self.chunks_per_worker_max or worker.given
         if is_dead or (self._is_used_up(worker) and not worker.under_way):
