@@ -1,5 +1,6 @@
 //! This process's part of the object store: its extents, its free slots, its pins.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -23,6 +24,13 @@ pub(crate) struct Store {
     pub(crate) used: bool,
     /// When the daemon last wanted room back.
     recalled: Option<Instant>,
+    /// Pages of rooms that the haul wrote, and handed over: by where they begin, where they end.
+    ///
+    /// Such a room goes back to the daemon as soon as it is free, and is not kept for objects of this process: the haul needs the next one. Else it takes fresh memory
+    /// for each, which costs 6 us a page: 40% of the CPU time of an all_to_all of 32 MB.
+    handed: BTreeMap<u64, u64>,
+    /// Of these, what is free and is to be returned.
+    unhanded: Vec<(u64, u64)>,
 }
 
 /// Room for one object, with a slot.
@@ -50,7 +58,19 @@ impl Store {
     ) -> Self {
         let free = RangeAllocator::new(arena.capacity());
         let pins = PinTable::new(segment.clone(), process);
-        Self { segment, arena, file, free, slots, pins, used: false, recalled: None }
+        let (handed, unhanded) = (BTreeMap::new(), Vec::new());
+        Self {
+            segment,
+            arena,
+            file,
+            free,
+            slots,
+            pins,
+            used: false,
+            recalled: None,
+            handed,
+            unhanded,
+        }
     }
 
     /// Room for an object of `len` bytes, if an extent here has it.
@@ -105,12 +125,9 @@ impl Store {
     /// What the haul wrote there, and did not seal, is ours as well.
     pub(crate) fn take_room(&mut self, location: Location) -> Room {
         let Location { slot, offset, len, .. } = location;
-        let end = offset + rounded(len);
+        let end = (offset + rounded(len)).next_multiple_of(PAGE);
         self.free.insert_used(offset..end);
-        let pages_end = end.next_multiple_of(PAGE);
-        if end < pages_end {
-            self.free.insert(end..pages_end);
-        }
+        self.handed.insert(offset, end);
         let claim = self.arena.claim(offset, rounded(len));
         let claim = claim.expect("the daemon hands over what nobody writes");
         self.used = true;
@@ -125,8 +142,8 @@ impl Store {
             Memory::Arena(claim) => {
                 let offset = claim.offset();
                 drop(claim);
-                self.free.free(offset..offset + len);
-                Vec::new()
+                self.vacate(offset, len);
+                std::mem::take(&mut self.unhanded)
             }
             Memory::File { offset, .. } => vec![(offset, len)],
         }
@@ -157,7 +174,7 @@ impl Store {
     pub(crate) fn discard(&mut self, location: Location) -> Vec<(u64, u64)> {
         if location.offset < self.arena.capacity() {
             self.free_private(location);
-            return Vec::new();
+            return std::mem::take(&mut self.unhanded);
         }
         assert!(self.unseal(location), "nobody else knows of it");
         self.slots.push(location.slot);
@@ -178,7 +195,17 @@ impl Store {
     /// The range and the slot are ours again.
     pub(crate) fn reclaim(&mut self, location: Location) {
         self.slots.push(location.slot);
-        self.free.free(location.offset..location.offset + rounded(location.len));
+        self.vacate(location.offset, location.len);
+    }
+
+    /// Nothing lies there any more.
+    fn vacate(&mut self, offset: u64, len: u64) {
+        let Some(end) = self.handed.remove(&offset) else {
+            return self.free.free(offset..offset + rounded(len));
+        };
+        self.free.free(offset..end);
+        assert!(self.free.remove(offset..end), "it was freed a moment ago");
+        self.unhanded.push((offset, end - offset));
     }
 
     /// Whole pages that are free, at least `bytes` of them if there are, taken out to be returned. The
@@ -218,12 +245,13 @@ impl Store {
         self.recalled.is_some_and(|at| at.elapsed() < limits::WARM_TIME)
     }
 
-    /// What is free beyond `WARM_BYTES_MAX`, taken out to be returned.
+    /// What is not kept for the next objects, taken out to be returned.
     pub(crate) fn surplus(&mut self) -> Vec<(u64, u64)> {
-        match self.free.free_bytes().checked_sub(limits::WARM_BYTES_MAX) {
-            None | Some(0) => Vec::new(),
-            Some(surplus) => self.give_back(surplus),
+        let mut pieces = std::mem::take(&mut self.unhanded);
+        if let Some(surplus) = self.free.free_bytes().checked_sub(limits::WARM_BYTES_MAX) {
+            pieces.extend(self.give_back(surplus));
         }
+        pieces
     }
 
     pub(crate) fn pin(&mut self, location: Location) -> Result<PinEntry, PinError> {
