@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collectives_places import DASK, GLOO, HOPLO, MPI, RAY, STREAM, TUNED
+from collectives_places import DASK, GLOO, HOPLO, MPI, RAY, STREAM, STREAMS, TUNED
 from harness import RESULTS, Cell, Goal, Question, Row
 
 MB = 10**6
 OPTIMUM = "optimum"
 RANKS = (MPI, TUNED, GLOO)
-TOGETHER = (STREAM, HOPLO, *RANKS)
+TOGETHER = (STREAM, STREAMS, HOPLO, *RANKS)
 """They sleep while they are not asked, and sit side by side."""
 
 ALL = (HOPLO, *RANKS, RAY, DASK)
@@ -124,7 +124,9 @@ BROADCAST = Case("broadcast", "broadcast", always(1), for_many(1.05, 1.08))
 REDUCE = Case("reduce", "reduce", always(1), for_many(1.05, 1.08))
 ALLREDUCE = Case("allreduce", "allreduce", lambda n: 2 * (n - 1) / n, always(1.05))
 GATHER = Case("gather", "gather", lambda n: n - 1, always(1.05))
-ALL_TO_ALL = Case("all_to_all", "all to all", lambda n: (n - 1) / n, always(1.05))
+ALL_TO_ALL = Case(
+    "all_to_all", "all to all", lambda n: (n - 1) / n, always(1.05), systems=(*ALL, STREAMS)
+)
 SMALLER_BROADCAST = Case("broadcast", "broadcast", always(1), for_many(1.15, 1.25), BESIDE_RANKS)
 """Of 1 MB."""
 

@@ -26,6 +26,9 @@ sys.path.insert(0, str(HERE / "players"))
 from ray_machines import RayMachines
 
 HOPLO, STREAM, MPI, TUNED, GLOO = "hoplo", "stream", "mpi", "mpi tuned", "gloo"
+STREAMS = "bare tcp"
+"""All ranks send to each other at once, over connections with nothing around them."""
+
 RAY, DASK = "ray", "dask"
 PLAYERS = HERE / "players"
 GLOO_PROGRAM = os.environ.get("HOPLO_GLOO") or str(
@@ -91,6 +94,7 @@ class Place:
         seats = {
             HOPLO: self._hoplo,
             STREAM: self._stream,
+            STREAMS: self._streams,
             MPI: lambda: self._mpi(MPI),
             TUNED: lambda: self._mpi(TUNED, TUNED_RULES),
             GLOO: self._gloo,
@@ -129,6 +133,15 @@ class Place:
             for rank in (0, 1)
         ]
         return self._ranks(lines, 2, path)
+
+    def _streams(self) -> Seat:
+        program = [sys.executable, str(PLAYERS / "rank_streams.py")]
+        path = str(self.lab.folder / "streams")
+        lines = [
+            [*machine.prefix, *program, str(rank), ",".join(self.addresses), path]
+            for rank, machine in enumerate(self.lab.machines)
+        ]
+        return self._ranks(lines, self.count, path)
 
     def _mpi(self, name: str, rules: str = "") -> Seat:
         if versions()["mpi4py"] == NOT_INSTALLED:
