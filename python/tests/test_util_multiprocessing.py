@@ -250,7 +250,8 @@ def test_callbacks_of_one_worker_come_in_the_order_of_its_calls():
         first = pool.apply_async(abs, (-1,), callback=seen.append)
         second = pool.apply_async(abs, (-2,), callback=seen.append)
         assert (first.get(timeout=30), second.get(timeout=30)) == (1, 2)
-        assert told.wait(30) and seen == [1, 2]
+        assert told.wait(30)
+        assert seen == [1, 2]
         dispatcher._when_done = when_done
         assert pool.apply(abs, (-3,)) == 3
 
