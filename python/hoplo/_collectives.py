@@ -196,10 +196,10 @@ def gather(refs: Sequence[Ref], *, on: Any = None) -> Ref:
     comes = _core.is_stored if on is not None else _core.is_elsewhere
     coming = [ref for ref in dict.fromkeys(given) if comes(ref)]
     if not coming:
-        return _one(collect.remote([], *given))
+        return _one(collect.remote([], [], *given))
     look = _task("hoplo.gather", _parts.look, 1, None).options(_near_first=True)
     looked = {ref: look.remote([ref]) for ref in coming}
-    return _one(collect.remote([], *(looked.get(ref, ref) for ref in given)))
+    return _one(collect.remote([], given, *(looked.get(ref, ref) for ref in given)))
 
 
 def scatter(ref: Ref, n: int) -> list[Ref]:
@@ -250,7 +250,7 @@ def all_to_all(refs: Sequence[Ref]) -> list[Ref]:
     parts = [[one] for one in dealt] if n == 1 else dealt
     collect = _task("hoplo.all_to_all", _parts.collect, 1, None).options(_near_first=True)
     columns = zip(given, zip(*parts, strict=True), strict=True)
-    return [_one(collect.remote([ref], *column)) for ref, column in columns]
+    return [_one(collect.remote([ref], given, *column)) for ref, column in columns]
 
 
 # ------------------------------------------------------------------------------- arguments

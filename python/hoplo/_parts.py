@@ -20,9 +20,12 @@ itself. Smaller ones come with calls."""
 
 
 class Place(NamedTuple):
-    """An array that lies in a member, in place of it: it is fetched from there."""
+    """An array that lies in a member, in place of it: it is fetched from there.
 
-    member: Ref
+    It does not name the member. A ref in each item of each member would have to be held and told of
+    as often as there are items.
+    """
+
     path: tuple[Any, ...]
     """From the member to it: indices and keys."""
     node: int
@@ -32,8 +35,8 @@ class Place(NamedTuple):
     dtype: Any
     shape: tuple[int, ...]
 
-    def read(self) -> Any:
-        value = _core.get(self.member)
+    def read(self, member: Ref) -> Any:
+        value = _core.get(member)
         for key in self.path:
             value = value[key]
         return value
@@ -44,32 +47,41 @@ class _Laid(NamedTuple):
 
     value: Any
 
-    def filled(self, fill: Callable[[Place], Any]) -> Any:
-        return _mapped(self.value, lambda item, _: fill(item) if isinstance(item, Place) else item)
+    def filled(self, fill: Callable[[Place, Ref], Any], member: Ref) -> Any:
+        def leaf(item: Any, _: tuple[Any, ...]) -> Any:
+            return fill(item, member) if isinstance(item, Place) else item
 
-
-def _filled(parts: Sequence[Any], fill: Callable[[Place], Any]) -> list[Any]:
-    return [part.filled(fill) if isinstance(part, _Laid) else part for part in parts]
+        return _mapped(self.value, leaf)
 
 
 class _Whole(NamedTuple):
-    """A value that comes as it is, since there are other things than arrays in it."""
-
-    member: Ref
+    """In place of a value that comes as it is: there are other things than arrays in it."""
 
 
-def collect(_lies_near: list[Ref], *parts: Any) -> Any:
-    """A list of their values."""
-    whole = list({part.member: None for part in parts if isinstance(part, _Whole)})
+def _filled(
+    members: Sequence[Ref], parts: Sequence[Any], fill: Callable[[Place, Ref], Any]
+) -> list[Any]:
+    each = zip(members, parts, strict=True)
+    return [part.filled(fill, ref) if isinstance(part, _Laid) else part for ref, part in each]
+
+
+def collect(_lies_near: list[Ref], members: list[Ref], *given: Any) -> Any:
+    """A list of the values of these parts, one of each member. If all are values, no member need be
+    named."""
+    parts = list(given)
+    if not members:
+        return parts
+    each = list(zip(members, parts, strict=True))
+    whole = list({ref: None for ref, part in each if isinstance(part, _Whole)})
     if whole:
         _core.wait(whole, len(whole), None, True)  # they come together
-        parts = tuple(_core.get(it.member) if isinstance(it, _Whole) else it for it in parts)
+        parts = [_core.get(ref) if isinstance(part, _Whole) else part for ref, part in each]
     if not any(isinstance(part, _Laid) for part in parts):
-        return list(parts)
-    return _assembled(parts) or _filled(parts, Place.read)
+        return parts
+    return _assembled(members, parts) or _filled(members, parts, Place.read)
 
 
-def _assembled(parts: Sequence[Any]) -> Any:
+def _assembled(members: Sequence[Ref], parts: Sequence[Any]) -> Any:
     """A list of them, with arrays that lie at other nodes fetched into it. None: they cannot be had
     so."""
     import numpy as np
@@ -77,17 +89,17 @@ def _assembled(parts: Sequence[Any]) -> Any:
     here = _core.this_node()
     wanted = []
 
-    def fill(place: Place) -> Any:
+    def fill(place: Place, member: Ref) -> Any:
         if place.node == here:
-            return place.read()
+            return place.read(member)
         # Nobody touches its memory.
         array = np.empty(place.shape, place.dtype)
         address = array.__array_interface__["data"][0]
-        wanted.append((address, array.nbytes, place.member, place.node, place.start))
+        wanted.append((address, array.nbytes, member, place.node, place.start))
         array.flags.writeable = False
         return array
 
-    items = _filled(parts, fill)
+    items = _filled(members, parts, fill)
     return _core.assemble(items, wanted) if wanted else items
 
 
@@ -97,8 +109,8 @@ def look(member: list[Ref]) -> Any:
     _core.wait([ref], 1, None, True)
     places = _core.places_of(ref)
     # What is not made of arrays is not read here.
-    laid = laid_out(_core.get(ref), ref, places) if places else None
-    return _Whole(ref) if laid is None else laid
+    laid = laid_out(_core.get(ref), places) if places else None
+    return _Whole() if laid is None else laid
 
 
 def deal(value: Any, n: int, whose: str, member: Sequence[Ref] = ()) -> Any:
@@ -109,7 +121,7 @@ def deal(value: Any, n: int, whose: str, member: Sequence[Ref] = ()) -> Any:
         raise ValueError(
             f"{whose} is a {kind} of {len(value)} items: {n} are needed, one for each part"
         )
-    laid = laid_out(value, member[0], _core.places_of(member[0])) if member else None
+    laid = laid_out(value, _core.places_of(member[0])) if member else None
     if laid is None:
         return value[0] if n == 1 else value
     # An array that stayed is an object of its own. (A `Place` is a tuple.)
@@ -117,7 +129,7 @@ def deal(value: Any, n: int, whose: str, member: Sequence[Ref] = ()) -> Any:
     return dealt[0] if n == 1 else dealt
 
 
-def laid_out(value: Any, member: Ref, places: list[tuple[int, int]] | None) -> _Laid | None:
+def laid_out(value: Any, places: list[tuple[int, int]] | None) -> _Laid | None:
     """The value of a member, whose arrays lie at these places of its bytes. None: there is
     something else than arrays in it, or no large one."""
     import numpy as np
@@ -134,7 +146,7 @@ def laid_out(value: Any, member: Ref, places: list[tuple[int, int]] | None) -> _
             raise LookupError
         if size < _PART_BYTES_MIN or not item.flags.c_contiguous:
             return item
-        return Place(member, path, here, start, item.dtype, item.shape)
+        return Place(path, here, start, item.dtype, item.shape)
 
     try:
         laid = _Laid(_mapped(value, place))

@@ -670,11 +670,12 @@ def dealt(refs):
     value = hoplo.get(refs[0])
     places = hoplo._core.places_of(refs[0])
     for wrong in (places and places[:-1], places and [*places, (0, 8)], places and places[1:]):
-        assert _parts.laid_out(value, refs[0], wrong) is None
-    laid = _parts.laid_out(value, refs[0], places)
+        assert _parts.laid_out(value, wrong) is None
+    laid = _parts.laid_out(value, places)
     if laid is None:
         return [type(item).__name__ for item in value], value
-    return [type(item).__name__ for item in laid.value], laid.filled(_parts.Place.read)
+    read = laid.filled(_parts.Place.read, refs[0])
+    return [type(item).__name__ for item in laid.value], read
 
 
 def test_large_arrays_of_a_member_are_dealt_by_their_place():

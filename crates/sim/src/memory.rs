@@ -76,7 +76,8 @@ impl Extents {
         self.free.insert(start, end);
     }
 
-    /// An object's room and slot, and what is left of its last page.
+    /// An object's room and slot, and what is left of its last page. It is kept until the daemon wants it, or for other objects; a real process gives it back as soon
+    /// as it is free. A daemon has to do with both.
     pub fn takes_over(&mut self, location: Location) {
         let end = location.offset + rounded(location.len);
         let rest = end.next_multiple_of(PAGE) - end;
