@@ -167,6 +167,24 @@ class Lab:
             self.heal(number)
 
     @contextlib.contextmanager
+    def one_way(self, *lost: tuple[int, int]) -> Iterator[None]:
+        """For as long as the block what the first of each pair sends the second one is lost, and
+        what the second one sends arrives. Neither end is told."""
+        for sender, receiver in lost:
+            # The address of no machine: no port of the switch takes it.
+            wrong = ("lladdr", "02:00:00:00:00:99", "nud", "permanent")
+            self._neighbour("replace", sender, receiver, *wrong)
+        try:
+            yield
+        finally:
+            for sender, receiver in lost:
+                self._neighbour("del", sender, receiver)
+
+    def _neighbour(self, what: str, sender: int, receiver: int, *how: str) -> None:
+        line = ("neigh", what, self.address(receiver), *how, "dev", "eth0")
+        _ip("-n", self.namespace(sender), *line)
+
+    @contextlib.contextmanager
     def full_disk(self, number: int) -> Iterator[None]:
         """For as long as the block no byte more can be written to its disk."""
         assert self._disk, "the machines share the disk of this one"

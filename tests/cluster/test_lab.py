@@ -229,6 +229,35 @@ def test_a_node_that_is_cut_off_is_declared_dead_and_joins_again(make_lab: Any) 
     assert second.node_id != before
 
 
+@pytest.mark.parametrize("lost", [[(2, 1), (2, 3)], [(1, 2), (3, 2)]], ids=["unheard", "deaf"])
+def test_a_node_that_is_cut_off_one_way_is_declared_dead_and_joins_again(
+    make_lab: Any, lost: list[tuple[int, int]]
+) -> None:
+    lab = make_lab(nodes=3)
+    head, second, _ = lab.cluster()
+    before, pid = second.node_id, second.pid
+    with lab.one_way(*lost):
+        until(lambda: head.nodes()[before] == "DEAD", 5)
+    until(lambda: head.states() == ["ALIVE", "ALIVE", "ALIVE", "DEAD"])
+    until(lambda: second.nodes() == head.nodes())
+    assert second.pid == pid
+    assert second.node_id != before
+
+
+@pytest.mark.parametrize("lost", [(2, 1), (1, 2)], ids=["to-the-head", "from-the-head"])
+def test_a_way_to_or_from_the_head_that_is_cut_is_no_death_while_another_node_reaches_both(
+    make_lab: Any, lost: tuple[int, int]
+) -> None:
+    lab = make_lab(nodes=3)
+    head, _, third = lab.cluster()
+    before = head.nodes()
+    with lab.one_way(lost):
+        time.sleep(2)  # as above
+        assert head.nodes() == before
+        assert third.nodes() == before
+    until(lambda: all(machine.nodes() == before for machine in lab.machines))
+
+
 def test_a_head_that_is_cut_off_takes_none_of_its_nodes_for_dead(make_lab: Any) -> None:
     """Several are silent, nobody at all is reached: it takes itself for cut off."""
     lab = make_lab(nodes=3)
