@@ -2,7 +2,8 @@
 
     node 1    the head, without CPUs; dies and is started again on its folder
     node 2    the driver's; nothing befalls it but cuts that nobody notices, and a full disk
-    node 3-6  die, are stopped, are cut off, and join again; their workers are killed
+    node 3-6  die, are stopped, are cut off, also in one direction, and join again; their workers
+              are killed
 
 With every third seed, or if asked for, any of three machines may be head:
 
@@ -104,6 +105,8 @@ class Cluster:
             (2, self.short_cut),
             (1, self.long_stop),
             (1, self.long_cut),
+            (1, self.one_way_cut),
+            (1, self.way_is_cut),
             (1, self.head_dies),
             (1, self.node_leaves),
             (1, self.disk_is_full),
@@ -172,6 +175,24 @@ class Cluster:
         with self.lab.without(number):
             time.sleep(LONG_S)  # so long it is cut off
         self.back(self.lab[number])
+
+    def one_way_cut(self) -> None:
+        """A node hears nobody, or nobody hears it."""
+        number = self.random.choice(self.others)
+        rest = [other for other in range(1, len(self.lab.machines) + 1) if other != number]
+        lost = [(number, other) for other in rest]
+        if self.random.random() < 1 / 2:
+            lost = [(other, number) for other in rest]
+        self.dies(number)
+        with self.lab.one_way(*lost):
+            time.sleep(LONG_S)  # so long it is cut off
+        self.back(self.lab[number])
+
+    def way_is_cut(self) -> None:
+        """From one node to another one, while the head reaches both: nobody is dead."""
+        sender, receiver = self.random.sample((self.driver, *self.others), 2)
+        with self.lab.one_way((sender, receiver)):
+            time.sleep(self.random.uniform(0, 2))  # so long nothing arrives
 
     def disk_is_full(self) -> None:
         """Of any machine, also of the head and of the driver's."""
