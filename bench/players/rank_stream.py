@@ -8,6 +8,8 @@ import socket
 import sys
 import time
 
+from ranks import connected
+
 PORT = 7001
 rank, address, path = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 
@@ -17,15 +19,7 @@ if rank == 0:
     teller.connect(path)
     stream = None
 else:
-    deadline = time.monotonic() + 20
-    while True:
-        try:
-            stream = socket.create_connection((address, PORT))
-            break
-        except ConnectionRefusedError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)  # rank 0 is not there yet
+    stream = connected(address, PORT)
     teller = socket.socket(socket.AF_UNIX)
     teller.connect(path)
 told = teller.makefile("rw")

@@ -11,25 +11,19 @@ import socket
 import sys
 import time
 
+from ranks import connected
+
 PORT = 7002
 rank, addresses, path = int(sys.argv[1]), sys.argv[2].split(","), sys.argv[3]
 count = len(addresses)
 
 
-def connected():
+def all_connected():
     """To each other rank: those in front of this one connect to it."""
     server = socket.create_server((addresses[rank], PORT), backlog=count)
-    deadline = time.monotonic() + 20
-    peers = {}
-    for other in range(rank + 1, count):
-        while other not in peers:
-            try:
-                peers[other] = socket.create_connection((addresses[other], PORT))
-            except ConnectionRefusedError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.01)  # it is not there yet
-        peers[other].sendall(bytes([rank]))
+    peers = {other: connected(addresses[other], PORT) for other in range(rank + 1, count)}
+    for stream in peers.values():
+        stream.sendall(bytes([rank]))
     for _ in range(rank):
         stream, _ = server.accept()
         peers[stream.recv(1)[0]] = stream
@@ -65,7 +59,7 @@ def moved(peers, sent, rooms):
     selector.close()
 
 
-peers = connected()
+peers = all_connected()
 teller = socket.socket(socket.AF_UNIX)
 teller.connect(path)
 told = teller.makefile("rw")

@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,8 +24,21 @@ Spans = list[tuple[float, float]]
 """Of one operation, by rank: when it began, when it had ended."""
 
 SECONDS_TO_START = 60
+SECONDS_TO_CONNECT = 20
 SECONDS_MAX = 60
 """No request takes that long."""
+
+
+def connected(address: str, port: int) -> socket.socket:
+    """To a rank that may still have to start."""
+    deadline = time.monotonic() + SECONDS_TO_CONNECT
+    while True:
+        try:
+            return socket.create_connection((address, port))
+        except ConnectionRefusedError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)  # it is not there yet
 
 
 class Ranks:
